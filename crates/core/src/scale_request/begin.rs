@@ -14,7 +14,7 @@ use crate::status::{sentences, time};
 use crate::view::View;
 
 /// Why a request ends before it has begun.
-type Refusal = (ScalePhase, ScaleReason, String);
+type EarlyEnd = (ScalePhase, ScaleReason, String);
 
 /// What a request does.
 struct Decision {
@@ -95,7 +95,7 @@ fn members<'b>(job: &'b Job<'_>) -> Option<&'b Members> {
     Some(&job.roles.get(job.elastic?.role)?.members)
 }
 
-fn grow(spec: &RequestSpec, view: &View<'_>, job: &Job<'_>, count: i32) -> Result<Decision, Refusal> {
+fn grow(spec: &RequestSpec, view: &View<'_>, job: &Job<'_>, count: i32) -> Result<Decision, EarlyEnd> {
     let (Some(elastic), Some(members)) = (job.elastic, members(job)) else {
         return Err(not_elastic());
     };
@@ -125,7 +125,7 @@ fn shrink(
     view: &View<'_>,
     job: &Job<'_>,
     removal: &Removal,
-) -> Result<Decision, Refusal> {
+) -> Result<Decision, EarlyEnd> {
     let (Some(elastic), Some(members)) = (job.elastic, members(job)) else {
         return Err(not_elastic());
     };
@@ -162,7 +162,7 @@ fn shrink(
 
 /// The indices of the pods of some names, in the order of the names. Every name must be one of the
 /// elastic role's, letter by letter.
-fn find_pods(job: &Job<'_>, names: &[String]) -> Result<Vec<i32>, Refusal> {
+fn find_pods(job: &Job<'_>, names: &[String]) -> Result<Vec<i32>, EarlyEnd> {
     let mut found = Vec::new();
     let mut errors = Vec::new();
     for (position, name) in names.iter().enumerate() {
@@ -190,7 +190,7 @@ fn find_pods(job: &Job<'_>, names: &[String]) -> Result<Vec<i32>, Refusal> {
 }
 
 /// The indices of the pods of the elastic role on some nodes, node by node.
-fn find_pods_on(job: &Job<'_>, view: &View<'_>, nodes: &[String]) -> Result<Vec<i32>, Refusal> {
+fn find_pods_on(job: &Job<'_>, view: &View<'_>, nodes: &[String]) -> Result<Vec<i32>, EarlyEnd> {
     let role = job.elastic.map(|elastic| elastic.role);
     let mut found = Vec::new();
     let mut errors = Vec::new();
@@ -221,7 +221,7 @@ fn rank_zero_stays(name: &str) -> String {
     format!("{name:?} is the pod of rank 0, which the others look for: it can't leave")
 }
 
-fn refuse(errors: &[FieldError]) -> Result<(), Refusal> {
+fn refuse(errors: &[FieldError]) -> Result<(), EarlyEnd> {
     if errors.is_empty() {
         return Ok(());
     }
@@ -232,12 +232,12 @@ fn refuse(errors: &[FieldError]) -> Result<(), Refusal> {
     ))
 }
 
-fn not_elastic() -> Refusal {
+fn not_elastic() -> EarlyEnd {
     let message = "The job can't change its size: it has no spec.elastic.".to_owned();
     (ScalePhase::ScaleFailed, ScaleReason::NotElastic, message)
 }
 
-fn size_refused(elastic: &Elastic, has: i32, wanted: i32) -> Refusal {
+fn size_refused(elastic: &Elastic, has: i32, wanted: i32) -> EarlyEnd {
     let message = format!(
         "The job has {has} pods and would have {wanted}, but {}. Nothing was changed. With policy: Clamp it comes as \
          near to it as it can.",
@@ -246,7 +246,7 @@ fn size_refused(elastic: &Elastic, has: i32, wanted: i32) -> Refusal {
     (ScalePhase::ScaleFailed, ScaleReason::SizeRefused, message)
 }
 
-fn unchanged(elastic: &Elastic, has: i32, wanted: i32) -> Refusal {
+fn unchanged(elastic: &Elastic, has: i32, wanted: i32) -> EarlyEnd {
     let message = format!("The job keeps its {has} pods: {}.", limit(elastic, wanted));
     (ScalePhase::ScaleSucceeded, ScaleReason::Unchanged, message)
 }
