@@ -30,7 +30,7 @@ use crate::operator::Operator;
 use backend::Backend;
 pub use backend::{Image, Scenarios, main};
 pub use follow::{Change, Follower};
-pub use manifest::{Role, job, over_ssh, own_tmp, template};
+pub use manifest::{Role, job, over_ssh, own_tmp, template, tolerate_silence};
 use objects::{Query, kind_of, resource_of};
 pub use processes::{StoppedProcesses, uptime};
 

@@ -6,6 +6,7 @@
 )]
 
 use serde_json::Value;
+use trainyard_contract::environment::SHELL_IDLE_TIMEOUT;
 
 /// One role of a job of [`job`].
 #[derive(Clone, Debug)]
@@ -63,6 +64,20 @@ pub fn own_tmp(template: &mut Value) {
     let pod = &mut template["spec"];
     pod["volumes"] = serde_json::json!([{"name": "tmp", "emptyDir": {}}]);
     pod["containers"][0]["volumeMounts"] = serde_json::json!([{"name": "tmp", "mountPath": "/tmp"}]);
+}
+
+/// Has remote shells of the main container of a template wait long for a worker that is silent: where
+/// many tests share a processor, a worker or an API server may get none for seconds.
+///
+/// # Panics
+/// If the template has no containers.
+pub fn tolerate_silence(template: &mut Value) {
+    let env = &mut template["spec"]["containers"][0]["env"];
+    if env.is_null() {
+        *env = serde_json::json!([]);
+    }
+    let tolerance = serde_json::json!({"name": SHELL_IDLE_TIMEOUT, "value": "600"});
+    env.as_array_mut().unwrap().push(tolerance);
 }
 
 /// Has the pods of a template of [`crate::images::MPI`] use the SSH of that image: they run as a

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use trainyard_testkit::framework_table::{self, Proof};
 use trainyard_testkit::images;
-use trainyard_testkit::lab::{Image, Lab, Role, Scenarios, job};
+use trainyard_testkit::lab::{self, Image, Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
 
 pub const SCENARIOS: Scenarios = scenarios!(
@@ -40,7 +40,8 @@ fn launch(framework: &str, options: &Value, script: &str) -> Value {
     spec["framework"][framework] = options.clone();
     for role in spec["roles"].as_array_mut().unwrap() {
         let is_worker = role["name"] == "worker";
-        let container = &mut role["template"]["spec"]["containers"][0];
+        let template = &mut role["template"];
+        let container = &mut template["spec"]["containers"][0];
         container["image"] = images::HOROVOD.into();
         container["env"] = json!([
             {"name": "HOME", "value": "/tmp"},
@@ -54,6 +55,7 @@ fn launch(framework: &str, options: &Value, script: &str) -> Value {
         if is_worker {
             container.as_object_mut().unwrap().remove("command");
         }
+        lab::tolerate_silence(template);
     }
     manifest
 }

@@ -49,6 +49,7 @@ const KUBEFLOW: &str = "mpijob.kubeflow.org";
 fn template(container: &Value) -> Value {
     let mut template = lab::template(images::MPI, container);
     lab::own_tmp(&mut template);
+    lab::tolerate_silence(&mut template);
     template
 }
 

@@ -14,6 +14,11 @@ pub const SCENARIOS: Scenarios = scenarios!(
 /// A job whose launcher reaches all workers, says so, and stays.
 fn patient() -> Value {
     let script = "mpirun.openmpi -n 2 /usr/local/bin/allreduce-openmpi4 && echo none is missing && exec sleep infinity";
+    let template = |container: &Value| {
+        let mut template = lab::template(images::MPI, container);
+        lab::tolerate_silence(&mut template);
+        template
+    };
     let launcher = json!({"command": ["/bin/sh", "-c", script]});
     json!({
         "apiVersion": "trainyard.dev/v1alpha1",
@@ -22,8 +27,8 @@ fn patient() -> Value {
         "spec": {
             "framework": {"name": "mpi", "mpi": {"slotsPerWorker": 1}},
             "roles": [
-                {"name": "launcher", "template": lab::template(images::MPI, &launcher)},
-                {"name": "worker", "replicas": 2, "template": lab::template(images::MPI, &json!({}))},
+                {"name": "launcher", "template": template(&launcher)},
+                {"name": "worker", "replicas": 2, "template": template(&json!({}))},
             ],
         },
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use trainyard_testkit::lab::Lab;
 
 use super::{ATTACH_MODES, OPEN_MPI_4, mpi_job, ranks, with_ssh};
@@ -26,15 +26,24 @@ fn watched(lab: &Lab, job: &str) -> String {
 }
 
 /// A job of two workers, one for each way, of which only the scripts differ.
-fn start(lab: &Lab, ways: &[&str], script: impl Fn(&str) -> String) {
-    for way in ways {
+fn jobs(ways: &[&str], script: impl Fn(&str) -> String) -> Vec<Value> {
+    let job = |way: &&str| {
         let name = way.to_lowercase();
         let script = script(&name);
         let mut manifest = mpi_job(&name, &OPEN_MPI_4, 2, &script, &json!({"attach": way}));
         if *way == "Ssh" {
             with_ssh(&mut manifest);
         }
-        lab.apply(&manifest.to_string()).unwrap();
+        manifest
+    };
+    ways.iter().map(job).collect()
+}
+
+/// Has remote shells wait for a worker that is silent as long as they do where nobody says anything.
+fn tolerate_silence_by_default(manifest: &mut Value) {
+    for role in manifest["spec"]["roles"].as_array_mut().unwrap() {
+        let container = role["template"]["spec"]["containers"][0].as_object_mut();
+        container.unwrap().remove("env").unwrap();
     }
 }
 
@@ -97,7 +106,7 @@ pub fn a_worker_that_fails_ends_the_run_and_is_the_root_cause() {
 /// As a machine that kills for want of memory does it: nobody in the worker can say goodbye.
 pub fn a_worker_that_is_killed_ends_its_shells_at_once_and_is_the_root_cause() {
     let (lab, _operator) = Lab::with_agent("killed");
-    start(&lab, &ATTACH_MODES, |job| {
+    let manifests = jobs(&ATTACH_MODES, |job| {
         format!(
             "({}) &\n{} -np 2 {} forever; code=$?; wait; exit $code",
             watched(&lab, job),
@@ -105,6 +114,9 @@ pub fn a_worker_that_is_killed_ends_its_shells_at_once_and_is_the_root_cause() {
             OPEN_MPI_4.program
         )
     });
+    for manifest in &manifests {
+        lab.apply(&manifest.to_string()).unwrap();
+    }
     for way in ATTACH_MODES {
         let job = way.to_lowercase();
         let victim = format!("{job}-worker-1");
@@ -156,7 +168,10 @@ fn given_up<Lost>(
     said: impl Fn(&str, &str) -> String,
 ) {
     let (lab, _operator) = Lab::with_agent(name);
-    start(&lab, ways, |job| format!("{}; exit $code", watched(&lab, job)));
+    for mut manifest in jobs(ways, |job| format!("{}; exit $code", watched(&lab, job))) {
+        tolerate_silence_by_default(&mut manifest);
+        lab.apply(&manifest.to_string()).unwrap();
+    }
     let lost: Vec<_> = ways
         .iter()
         .map(|way| {
