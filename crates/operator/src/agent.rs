@@ -44,7 +44,7 @@ pub(crate) fn agent(image: &str) -> Agent {
 /// Sets the agent of new pods as soon as its image is known, and its observer as soon as the
 /// authorities are known and whenever they change. Until then pods that wait for others are created
 /// later.
-pub(crate) async fn announce(
+pub(crate) async fn keep_current(
     settings: SharedSettings,
     source: AgentSource,
     mut authorities: watch::Receiver<Option<String>>,

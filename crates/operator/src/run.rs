@@ -192,7 +192,7 @@ fn serve_observer(
     .taking_progress(context.leadership, engine.wake());
     let authorities = certificate.authorities();
     tokio::spawn(log_failure("observer", observer.serve(listener, certificate)));
-    tokio::spawn(agent::announce(context.settings, source, authorities));
+    tokio::spawn(agent::keep_current(context.settings, source, authorities));
 }
 
 /// Serves AresOperator's observer, if there is an address for it.

@@ -33,12 +33,12 @@ pub fn place(plan: &Plan) -> Result<(), PlaceError> {
     let directory = &plan.directory;
     let program = directory.join(PROGRAM);
     replace(&program, |new| {
-        fs::copy(THIS_PROGRAM, new).map_err(tell("copy this program to", new))?;
+        fs::copy(THIS_PROGRAM, new).map_err(failed("copy this program to", new))?;
         mode(new, PROGRAM_MODE)
     })?;
     for name in plan.programs.iter().copied().chain([SHELL]) {
         replace(&directory.join(name), |new| {
-            fs::hard_link(&program, new).map_err(tell("link the program to", new))
+            fs::hard_link(&program, new).map_err(failed("link the program to", new))
         })?;
     }
     for file in &plan.files {
@@ -51,7 +51,7 @@ pub fn place(plan: &Plan) -> Result<(), PlaceError> {
             &list(&all(&plan.hosts), Format::MPICH),
         )?;
         replace(&directory.join(DISCOVERY), |new| {
-            fs::hard_link(&program, new).map_err(tell("link the program to", new))
+            fs::hard_link(&program, new).map_err(failed("link the program to", new))
         })?;
     }
     Ok(())
@@ -65,7 +65,7 @@ pub(crate) fn write(directory: &Path, path: &Path, text: &str) -> Result<(), Pla
         enter(&parent)?;
     }
     replace(&directory.join(path), |new| {
-        fs::write(new, text).map_err(tell("write", new))?;
+        fs::write(new, text).map_err(failed("write", new))?;
         mode(new, FILE_MODE)
     })
 }
@@ -77,31 +77,31 @@ fn enter(directory: &Path) -> Result<(), PlaceError> {
         // The list may be read by another user.
         Ok(()) => mode(directory, DIRECTORY_MODE),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let found = fs::symlink_metadata(directory).map_err(tell("look at", directory))?;
+            let found = fs::symlink_metadata(directory).map_err(failed("look at", directory))?;
             if found.is_dir() {
                 Ok(())
             } else {
                 let problem = io::Error::new(ErrorKind::NotADirectory, "it is there and is no directory");
-                Err(tell("make the directory", directory)(problem))
+                Err(failed("make the directory", directory)(problem))
             }
         }
-        Err(error) => Err(tell("make the directory", directory)(error)),
+        Err(error) => Err(failed("make the directory", directory)(error)),
     }
 }
 
 /// Writes a file beside the one that it replaces, so that no reader sees a part of it.
 fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), PlaceError>) -> Result<(), PlaceError> {
-    let new = beside(path);
+    let new = unfinished(path);
     match fs::remove_file(&new) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(tell("remove", &new)(error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", &new)(error)),
         _ => {}
     }
     make(&new)?;
-    fs::rename(&new, path).map_err(tell("put in place", path))
+    fs::rename(&new, path).map_err(failed("put in place", path))
 }
 
 /// Always the same name, so that the file of an interrupted attempt is overwritten.
-fn beside(path: &Path) -> PathBuf {
+fn unfinished(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or(OsStr::new("file")));
     name.push(UNFINISHED);
@@ -110,10 +110,10 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Sets the mode in spite of the umask.
 fn mode(path: &Path, mode: u32) -> Result<(), PlaceError> {
-    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(tell("set the mode of", path))
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed("set the mode of", path))
 }
 
-fn tell(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
     let path = path.display().to_string();
     move |source| PlaceError { action, path, source }
 }
