@@ -3,6 +3,7 @@
 //! One thread for each connection, which waits for everything that concerns it at once. Who is not
 //! yet known costs little: there are only so many at a time, and each has only so long.
 
+mod caller;
 mod commands;
 mod leave;
 mod listen;

@@ -211,7 +211,10 @@ fn run_and_serve(job: &Job, line: &str) -> Server {
 #[test]
 fn commands_of_others_run_beside_and_end_with_the_command() {
     let job = Job::new();
-    let mut server = run_and_serve(&job, "trap 'exit 8' TERM; echo ready >&2; while :; do sleep 0.05; done");
+    let mut server = run_and_serve(
+        &job,
+        "trap 'exit 8' TERM; echo ready >&2; while :; do sleep 0.05; done",
+    );
     server.log.until("ready");
     let (code, out, err) = job.sh(&server, "echo beside; exit 4").ends();
     assert_eq!((code, &*out), (Some(4), &["beside".to_owned()][..]), "{err:?}");

@@ -19,6 +19,7 @@ use crate::children::{Children, Started};
 use crate::descendants::descendants;
 
 use super::STACK_SIZE;
+use super::caller::await_host;
 use super::words::split;
 
 const SHELL: &str = "/bin/sh";
@@ -207,6 +208,8 @@ fn starter_of(commands: Weak<Commands>) -> io::Result<Sender<StartRequest>> {
             let Some(commands) = commands.upgrade() else {
                 return;
             };
+            // All commands have the same caller, so one that waits holds up none that need not.
+            await_host(&request.line);
             let started = commands.start(&request.line, request.has_input);
             // Who has asked waits for the answer, whatever happens.
             drop(request.answer.send(started));
