@@ -66,8 +66,8 @@ pub fn own_tmp(template: &mut Value) {
     pod["containers"][0]["volumeMounts"] = serde_json::json!([{"name": "tmp", "mountPath": "/tmp"}]);
 }
 
-/// Has remote shells of the main container of a template wait long for a worker that is silent: where
-/// many tests share a processor, a worker or an API server may get none for seconds.
+/// Has remote shells of the main container of a template wait long for a worker that is silent:
+/// where many tests share a processor, a worker or an API server may get none for seconds.
 ///
 /// # Panics
 /// If the template has no containers.

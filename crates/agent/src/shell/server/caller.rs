@@ -1,8 +1,8 @@
 //! Programs that connect back to who has called them, at once and once only.
 //!
 //! Those are the proxies of Hydra, which MPICH and Intel MPI start on workers. They are told the
-//! name of the launcher's pod, and give up if it can't be looked up. The name of a pod that has just
-//! been started takes a moment to be known everywhere.
+//! name of the launcher's pod, and give up if it can't be looked up. The name of a pod that has
+//! just been started takes a moment to be known everywhere.
 
 use std::net::ToSocketAddrs;
 use std::thread;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// The options with which proxies are told where to connect to: MPICH's and Intel MPI's.
 const OPTIONS: [&str; 2] = ["--control-port", "--upstream-host"];
-/// As long as clients wait for the names of servers. The program says better than this what is wrong.
+/// As long as clients wait for the names of servers. After that the program says what is wrong.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
 

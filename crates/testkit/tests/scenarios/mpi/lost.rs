@@ -39,7 +39,7 @@ fn jobs(ways: &[&str], script: impl Fn(&str) -> String) -> Vec<Value> {
     ways.iter().map(job).collect()
 }
 
-/// Has remote shells wait for a worker that is silent as long as they do where nobody says anything.
+/// Has remote shells wait as long for a worker that is silent as they do where nobody has set it.
 fn tolerate_silence_by_default(manifest: &mut Value) {
     for role in manifest["spec"]["roles"].as_array_mut().unwrap() {
         let container = role["template"]["spec"]["containers"][0].as_object_mut();
