@@ -106,7 +106,7 @@ impl Report {
             }
         }
         if self.documents.iter().all(|document| document.skipped) {
-            text.push_str("there is no TrainingJob to check\n");
+            text.push_str("there is no TrainingJob or Framework to check\n");
         }
         text
     }

@@ -31,7 +31,9 @@ impl Meter {
         self.left = left.unwrap_or(0);
         self.is_exhausted |= left.is_none();
         if self.is_exhausted {
-            return Err(Fault::new("it takes too long for a job of this size"));
+            return Err(Fault::new(
+                "it takes too long for a job of this size: simplify it, or use fewer pods",
+            ));
         }
         Ok(())
     }

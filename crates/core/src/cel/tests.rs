@@ -239,7 +239,10 @@ fn nothing_takes_long(#[case] source: String) {
     let fault = expression
         .evaluate(&subject, None, &mut Meter::new(100_000))
         .unwrap_err();
-    assert_eq!(fault.to_string(), "it takes too long for a job of this size");
+    assert_eq!(
+        fault.to_string(),
+        "it takes too long for a job of this size: simplify it, or use fewer pods"
+    );
 }
 
 #[test]

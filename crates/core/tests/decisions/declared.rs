@@ -215,7 +215,8 @@ fn what_is_too_dear_is_refused() {
     let found = errors(&registry, &job("dear", &[("worker", 4000)]));
     assert_eq!(found.len(), 1);
     assert!(
-        found[0].starts_with(said) && found[0].ends_with("it takes too long for a job of this size"),
+        found[0].starts_with(said)
+            && found[0].ends_with("it takes too long for a job of this size: simplify it, or use fewer pods"),
         "{found:?}"
     );
 }

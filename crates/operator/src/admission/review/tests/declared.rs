@@ -226,7 +226,7 @@ fn a_framework_that_can_not_be_read_is_refused_with_the_field() {
 #[rstest]
 #[case::too_dear(
     "job.hosts.filter(h, h == replica.host).size()",
-    "it takes too long for a job of this size"
+    "it takes too long for a job of this size: simplify it, or use fewer pods"
 )]
 #[case::an_index("job.hosts[replica.rank + 1]", "there is no item 2000: the list has 2000")]
 #[case::no_number("100 / (1999 - replica.rank)", "a number is divided by zero")]
