@@ -1,5 +1,7 @@
 //! Requests to change the size of a job: ScaleIn and ScaleOut.
 
+mod scripts;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -47,6 +49,8 @@ struct Desk {
     deleted: Vec<String>,
     /// The job can't be found.
     job_is_gone: bool,
+    /// The agent in the launcher.
+    launcher: scripts::Launcher,
 }
 
 impl Desk {
@@ -63,6 +67,7 @@ impl Desk {
             targets: Vec::new(),
             deleted: Vec::new(),
             job_is_gone: false,
+            launcher: scripts::Launcher::default(),
         }
     }
 
@@ -112,7 +117,7 @@ impl Desk {
     /// Carries out the next writes for requests. Returns true if there was one.
     fn write(&mut self) -> bool {
         let plan = self.plan();
-        let has_steps = !plan.steps.is_empty();
+        let has_steps = self.tell_launcher(&plan) || !plan.steps.is_empty();
         let mut deleted = Vec::new();
         for (position, step) in plan.steps {
             if self.dies_after == Some(self.writes) {
