@@ -18,6 +18,7 @@ pub const TRAININGS: Scenarios = scenarios!(
     &[Image::AGENT, Image::HOROVOD],
     [
         horovod_trains_on_while_the_observer_tells_pods_to_leave,
+        plain_python_trains_on_while_the_observer_tells_pods_to_leave,
         torchrun_trains_on_while_the_observer_tells_pods_to_leave,
     ]
 );
@@ -249,4 +250,38 @@ fn horovod_trains_on_while_the_observer_tells_pods_to_leave() {
     let of_rank_zero: Vec<&str> = log.lines().filter(|line| line.starts_with("[0]")).collect();
     assert_no_step_is_lost(&of_rank_zero.join("\n"));
     assert!(result(&log, "final loss ") <= 1e-2, "{log}");
+}
+
+/// A program without a framework, which finds the files of its drain.
+fn plain_python_trains_on_while_the_observer_tells_pods_to_leave() {
+    let (lab, _operator, aliases) = Lab::with_observer("python");
+    let (name, rank_zero) = ("elastic", "elastic-worker-0");
+    let mut documents = elastic_example(name, &aliases);
+    let main = &mut documents[0]["spec"]["roles"][0]["template"]["spec"]["containers"][0];
+    let sizes = json!({"name": "SIZES", "value": "3 5 4"});
+    main["env"].as_array_mut().unwrap().push(sizes);
+    for document in documents.iter().rev() {
+        lab.apply(&document.to_string()).unwrap();
+    }
+    wait_until_trained_by(&lab, rank_zero, 3);
+    scale(&lab, name, 5);
+    wait_until_trained_by(&lab, rank_zero, 5);
+    wait_for_size(&lab, name, 5);
+
+    let mut pods = lab.follow("pods");
+    scale(&lab, name, 4);
+    pods.until("the last worker has left by itself", |change| {
+        let (Change::Applied(pod) | Change::Deleted(pod)) = change;
+        let is_deleted = pod["metadata"]["deletionTimestamp"].is_string();
+        let leaves = pod["metadata"]["name"] == "elastic-worker-4" && is_deleted;
+        leaves.then(|| assert_eq!(exit_code(pod, "main"), Some(0), "{pod:#}"))
+    });
+    let ended = lab.wait_until_ended(name, "Succeeded");
+    assert_eq!(
+        ended["status"]["restarts"],
+        json!({"failures": 0, "disruptions": 0})
+    );
+    let log = lab.logs(rank_zero);
+    assert_no_step_is_lost(&log);
+    assert!(result(&log, "final loss ") <= 1e-3, "{log}");
 }
