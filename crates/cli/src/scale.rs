@@ -11,8 +11,8 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use trainyard_api::scale_request::MAX_NAMED;
 use trainyard_api::{
-    JobRef, ScaleIn, ScaleInSpec, ScaleOut, ScaleOutSpec, ScalePhase, ScalePolicy, ScaleRequestStatus, ToAdd,
-    ToDelete, TrainingJob,
+    JobRef, Reason, ScaleIn, ScaleInSpec, ScaleOut, ScaleOutSpec, ScalePhase, ScalePolicy,
+    ScaleRequestStatus, ToAdd, ToDelete, TrainingJob, TrainingJobStatus,
 };
 
 use self::find::{FoundJob, Origin};
@@ -236,6 +236,7 @@ async fn set_target(jobs: &Api<TrainingJob>, origin: &Origin, args: &Args, targe
         };
         let elastic = job.spec.elastic.as_ref().map(|elastic| elastic.replicas);
         let status = job.status.unwrap_or_default();
+        let is_seen = status.observed_generation == job.metadata.generation;
         if elastic != Some(target) {
             return end(
                 false,
@@ -245,12 +246,23 @@ async fn set_target(jobs: &Api<TrainingJob>, origin: &Origin, args: &Args, targe
         if status.phase.is_some_and(trainyard_api::JobPhase::is_terminal) {
             return end(false, "The job has ended.");
         }
+        if let Some(refusal) = refusal(&status).filter(|_| is_seen) {
+            return end(false, refusal);
+        }
         if status.target_replicas == Some(target) && status.scaling.is_none() {
             let has = status.replicas.unwrap_or_default();
             return end(true, &format!("The job has {has} pods."));
         }
         tokio::time::sleep(WAIT_INTERVAL).await;
     }
+}
+
+/// Why a job keeps its size.
+fn refusal(status: &TrainingJobStatus) -> Option<&str> {
+    let refused = Reason::SizeRefused.as_str();
+    let mut conditions = status.conditions.iter();
+    let condition = conditions.find(|condition| condition.reason == refused)?;
+    Some(&condition.message)
 }
 
 /// Waits until a request has ended, if that is wanted.

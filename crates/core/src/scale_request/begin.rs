@@ -32,6 +32,12 @@ impl Case<'_> {
             let message = format!("The job {} can't change its size.", spec.job);
             return self.fail(ScaleReason::NotElastic, message);
         };
+        let phase = view.job.status.as_ref().and_then(|status| status.phase);
+        if let Some(refusal) = scaling::refusal(job, view).filter(|_| phase.is_some_and(has_started)) {
+            let has = members(job).map_or(0, Members::count);
+            let message = format!("The job keeps its {has} pods: {refusal}.");
+            return self.fail(ScaleReason::SizeRefused, message);
+        }
         if let Some(what) = unsettled(view, elastic.spec) {
             return self.wait(what, None);
         }
@@ -130,6 +136,9 @@ fn shrink(
         return Err(not_elastic());
     };
     let (elastic, has) = (elastic.spec, members.count());
+    if job.is_rigid() && !matches!(removal, Removal::Count(_)) {
+        return Err(nobody_is_chosen(job));
+    }
     let named = match removal {
         Removal::Count(_) => Vec::new(),
         Removal::Pods(names) => find_pods(job, names)?,
@@ -230,6 +239,16 @@ fn refuse(errors: &[FieldError]) -> Result<(), EarlyEnd> {
         ScaleReason::PodsRefused,
         sentences(errors),
     ))
+}
+
+/// Nobody can be named where all start anew.
+fn nobody_is_chosen(job: &Job<'_>) -> EarlyEnd {
+    let message = format!(
+        "All pods of {} jobs start anew with another size, so that nobody is chosen to leave: give toDelete.count. Nothing \
+         was changed.",
+        job.framework.name()
+    );
+    (ScalePhase::ScaleFailed, ScaleReason::PodsRefused, message)
 }
 
 fn not_elastic() -> EarlyEnd {

@@ -10,7 +10,7 @@ use crate::indices;
 use crate::job::Job;
 use crate::model::PodKey;
 use crate::requested_size::RequestedSize;
-use crate::scaling;
+use crate::scaling::{self, RestartStage};
 use crate::view::View;
 
 impl Case<'_> {
@@ -72,11 +72,21 @@ impl Case<'_> {
     /// them; all else has that of the request.
     fn watch_time(&self, spec: &RequestSpec, view: &View<'_>, scaling: Option<&Scaling>) -> Next {
         let status = &self.request.status;
-        let is_leaving = matches!(spec.change, Change::Remove(_)) && scaling.is_some();
+        let is_leaving = match scaling.and_then(RestartStage::of) {
+            None => matches!(spec.change, Change::Remove(_)) && scaling.is_some(),
+            stage => stage != Some(RestartStage::Joining),
+        };
         if is_leaving || status.rollback {
             return Next::default();
         }
-        match self.due(spec).filter(|due| *due > self.now) {
+        // All pods start anew: those that were there before had time of their own to leave.
+        let restarted = scaling.filter(|scaling| scaling.restarts_all());
+        let joining_since = restarted.and_then(|scaling| scaling.since.as_ref());
+        let due = match joining_since {
+            Some(since) => after(since.0, spec.timeout_seconds),
+            None => self.due(spec),
+        };
+        match due.filter(|due| *due > self.now) {
             None => self.roll_back(spec, view, scaling),
             due => Next {
                 step: None,
@@ -96,6 +106,7 @@ impl Case<'_> {
     fn roll_back(&self, spec: &RequestSpec, view: &View<'_>, scaling: Option<&Scaling>) -> Next {
         let mut status = self.request.status.clone();
         let job = Job::parse_with(view.job, view.frameworks).ok();
+        let scaling = scaling.filter(|scaling| !scaling.restarts_all());
         if let (Some(scaling), Some(job)) = (scaling, job) {
             let role = job.elastic.map_or(0, |elastic| elastic.role);
             let joining = scaling::joining(scaling).into_iter();

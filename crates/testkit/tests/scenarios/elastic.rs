@@ -9,7 +9,10 @@ use crate::trainings::{documents, nodes, redirect, result};
 pub const SCENARIOS: Scenarios = scenarios!(
     "elastic",
     &[Image::AGENT],
-    [pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints]
+    [
+        pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints,
+        all_pods_of_a_rigid_job_start_anew_after_a_checkpoint,
+    ]
 );
 
 /// Real trainings that grow and shrink.
@@ -134,6 +137,92 @@ fn pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints() {
     let status = wait_for_size(&lab, "elastic", 2);
     assert_eq!(lab.pods("elastic"), ["elastic-worker-0", "elastic-worker-1"]);
     assert_eq!(status["restarts"], json!({"failures": 0, "disruptions": 0}));
+}
+
+/// Rank 0 saves for all when it is told to leave. The others know nothing, and are in no hurry.
+const RIGID_WORKER: &str = "\
+echo one of $JAX_NUM_PROCESSES
+if [ $JAX_PROCESS_ID != 0 ]; then exec sleep 1000; fi
+trap 'echo a signal came first; exit 9' TERM
+until [ -e $TRAINYARD_DRAIN/leave ]; do sleep 0.1; done
+touch $TRAINYARD_DRAIN/acknowledged
+sleep 3
+echo 7 >$TRAINYARD_DRAIN/checkpoint
+sleep 3
+";
+
+/// The pods of a job, by their names and UIDs.
+fn uids(lab: &Lab, job: &str) -> Vec<(String, String)> {
+    let names = lab.pods(job);
+    let uid = |name: &String| lab.get(&format!("pod {name}"))["metadata"]["uid"].to_string();
+    names.iter().map(|name| (name.clone(), uid(name))).collect()
+}
+
+fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
+    let (lab, _operator, aliases) = Lab::with_observer("rigid");
+    let workers = [Role::worker(1, RIGID_WORKER)];
+    let more = r#"{"elastic": {"replicas": 2, "maxReplicas": 4}}"#;
+    let mut manifest: Value = serde_json::from_str(&job("rigid", "jax", &workers, more)).unwrap();
+    let role = &mut manifest["spec"]["roles"][0];
+    role.as_object_mut().unwrap().remove("replicas");
+    role["restartPolicy"] = "OnFailure".into();
+    role["template"]["spec"]["hostAliases"] = aliases;
+    role["template"]["spec"]["terminationGracePeriodSeconds"] = 1.into();
+    lab.apply(&manifest.to_string()).unwrap();
+    wait_for_size(&lab, "rigid", 2);
+    let before = uids(&lab, "rigid");
+
+    let (mut pods, mut jobs) = (lab.follow("pods"), lab.follow("tj"));
+    scale(&lab, "rigid", 3);
+    let mut steps: Vec<String> = Vec::new();
+    jobs.until("the job has grown", |change| {
+        let Change::Applied(job) = change else {
+            panic!("the job is gone");
+        };
+        let step = job["status"]["scaling"]["step"].as_str();
+        steps.extend(
+            step.filter(|step| steps.last().is_none_or(|last| last != step))
+                .map(str::to_owned),
+        );
+        (job["status"]["replicas"] == 3 && job["status"]["scaling"].is_null()).then_some(())
+    });
+    let order = [
+        "Requested",
+        "Acknowledged",
+        "CheckpointDone",
+        "Restarting",
+        "Joining",
+    ];
+    let mut rest = order.iter();
+    assert!(
+        steps.iter().all(|step| rest.any(|next| next == step)) && steps.contains(&"Restarting".to_owned()),
+        "{steps:?}"
+    );
+    assert!(steps.contains(&"CheckpointDone".to_owned()), "{steps:?}");
+    let mut left = 0;
+    pods.until("both pods have gone", |change| {
+        let Change::Deleted(pod) = change else { return None };
+        if pod["metadata"]["name"] == "rigid-worker-0" {
+            assert_eq!(exit_code(pod, "main"), Some(0), "it had left before: {pod:#}");
+        }
+        left += 1;
+        (left == 2).then_some(())
+    });
+    let status = wait_for_size(&lab, "rigid", 3);
+    assert_eq!(status["restarts"], json!({"failures": 0, "disruptions": 0}));
+    let after = uids(&lab, "rigid");
+    assert_eq!(after.len(), 3);
+    for (name, uid) in &after {
+        assert!(before.iter().all(|(_, old)| old != uid), "{name} is new");
+        lab.until("it was told the new number", || {
+            let log = lab.try_logs(name)?;
+            if log.contains("one of 3") {
+                Ok(())
+            } else {
+                Err(log)
+            }
+        });
+    }
 }
 
 /// An example of one job of workers, with the image of tests, whose pods find the observer.
