@@ -134,7 +134,7 @@ impl World {
                 jobs.patch_scale(JOB, &PatchParams::default(), &patch).await?;
             }
             Happening::ScaleOut(plan, count) => {
-                self.request(plan, json!({"toAdd": {"count": count}})).await?
+                self.request(plan, json!({"toAdd": {"count": count}})).await?;
             }
             Happening::ScaleInCount(plan, count) => {
                 self.request(plan, json!({"toDelete": {"count": count}})).await?;
