@@ -177,13 +177,18 @@ pub(super) fn phase(
             deduced => deduced,
         };
     }
-    let live = job.elastic.filter(|_| !job.is_rigid());
-    let Some(this) = live.and_then(|elastic| assessment.roles.get(elastic.role)) else {
+    let Some(elastic) = job.elastic.filter(|_| !job.is_rigid()) else {
+        return deduced;
+    };
+    let Some(this) = assessment.roles.get(elastic.role) else {
         return deduced;
     };
     let tally = this.tally;
-    let is_short = tally.active + tally.succeeded + tally.failed < tally.needed;
+    let there = tally.active + tally.succeeded + tally.failed;
+    let is_short = there < tally.needed;
     match deduced {
+        // Others were lost, and nobody has taken their places.
+        JobPhase::Running if there < elastic.spec.min() => JobPhase::Paused,
         JobPhase::Running if status.scaling.is_some() => JobPhase::Scaling,
         JobPhase::Restarting | JobPhase::Scaling if is_short => JobPhase::Paused,
         deduced => deduced,

@@ -271,7 +271,7 @@ fn unchanged(elastic: &Elastic, has: i32, wanted: i32) -> EarlyEnd {
 }
 
 /// Why a job can't have a size.
-fn limit(elastic: &Elastic, wanted: i32) -> String {
+pub(super) fn limit(elastic: &Elastic, wanted: i32) -> String {
     if wanted < elastic.min() {
         format!("its minReplicas is {}", elastic.min())
     } else if wanted > elastic.max() {

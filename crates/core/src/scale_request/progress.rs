@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use trainyard_api::{ScalePhase, ScaleReason, Scaling};
+use trainyard_api::{Elastic, ScalePhase, ScaleReason, Scaling};
 
+use super::begin::limit;
 use super::{Case, Change, Next, RequestSpec, RequestStep, after};
 use crate::indices;
 use crate::job::Job;
@@ -47,10 +48,23 @@ impl Case<'_> {
             // The server may refuse the write, for ever.
             return self.not_begun(spec);
         }
-        let Ok(job) = Job::parse_with(view.job, view.frameworks) else {
-            // The job does not change its size before it is valid again.
-            return self.watch_time(spec, view, None);
+        let size = RequestedSize {
+            request: self.reference(status.rollback),
+            to: target,
+            drain_timeout_seconds: spec.drain_timeout_seconds,
+            ..RequestedSize::default()
         };
+        let job = match Job::parse_with(view.job, view.frameworks) {
+            Ok(job) => job,
+            // It may be valid again when it has its former target, which names nobody.
+            Err(_) if status.rollback => return Self::resize(&size),
+            // The job does not change its size before it is valid again.
+            Err(_) => return self.watch_time(spec, view, None),
+        };
+        let elastic = job.elastic.map(|elastic| elastic.spec);
+        if let Some(elastic) = elastic.filter(|elastic| !status.rollback && !elastic.is_valid_size(target)) {
+            return self.refused_meanwhile(elastic, target);
+        }
         let leaving = if status.rollback {
             &status.joining
         } else {
@@ -60,12 +74,19 @@ impl Case<'_> {
         let joining = status.joining.iter().filter(|_| !status.rollback);
         let joining: BTreeSet<i32> = joining.filter_map(|name| index_in(&job, name)).collect();
         Self::resize(&RequestedSize {
-            request: self.reference(status.rollback),
-            to: target,
             victims: indices::format(&victims),
             joining: indices::format(&joining),
-            drain_timeout_seconds: spec.drain_timeout_seconds,
+            ..size
         })
+    }
+
+    /// Somebody has changed the bounds of the job since the decision.
+    fn refused_meanwhile(&self, elastic: &Elastic, target: i32) -> Next {
+        let message = format!(
+            "The job was to have {target} pods, but meanwhile {}. Nobody has joined or left.",
+            limit(elastic, target)
+        );
+        self.fail(ScaleReason::SizeRefused, message)
     }
 
     /// Waits for a change that is under way. Pods that leave have the time that `scaling` gives

@@ -618,6 +618,51 @@ fn a_target_that_somebody_else_writes_holds() {
     assert_eq!(desk.targets.len(), 0);
 }
 
+/// Somebody changes the bounds of a job, and the API server takes what nobody checks.
+fn set_max(desk: &mut Desk, max: i32) {
+    desk.world
+        .edit(|spec| spec.elastic.as_mut().unwrap().max_replicas = Some(max));
+}
+
+#[test]
+fn a_size_that_the_job_cannot_have_any_more_is_not_written() {
+    let mut desk = Desk::new(elastic(4, |_| {}));
+    desk.scale_out("r", 2);
+    desk.write();
+    desk.write();
+    assert_eq!(desk.status("r").to, Some(6));
+    set_max(&mut desk, 5);
+    desk.settle();
+    assert_eq!(desk.end("r"), failed("SizeRefused"));
+    assert!(
+        desk.message("r").contains("its maxReplicas is 5"),
+        "{}",
+        desk.message("r")
+    );
+    assert_eq!((desk.targets.len(), desk.workers()), (0, "0 1 2 3".to_owned()));
+}
+
+#[test]
+fn a_request_ends_also_if_its_target_is_not_valid_any_more() {
+    let mut desk = Desk::new(elastic(4, |_| {}));
+    desk.scale_out("r", 2);
+    for _ in 0..3 {
+        desk.write();
+    }
+    assert_eq!(desk.targets, [6]);
+    set_max(&mut desk, 5);
+    desk.settle();
+    assert!(!desk.status("r").has_ended(), "{:?}", desk.status("r"));
+    desk.world.tick(60);
+    desk.settle();
+    assert_eq!(
+        (desk.end("r"), desk.workers()),
+        (failed("TimedOut"), "0 1 2 3".to_owned())
+    );
+    assert_eq!(desk.targets, [6, 4]);
+    assert_eq!(desk.world.phase(), Some(Running));
+}
+
 #[test]
 fn an_old_annotation_chooses_nobody() {
     let mut desk = Desk::new(elastic(4, |_| {}));
