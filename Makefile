@@ -48,7 +48,7 @@ test-frameworks: ## The contract of every framework, and real trainings with eac
 lint: test-lint ## Format, clippy, module circles, licences of dependencies, documentation
 
 .PHONY: explore
-explore: ## For nightly runs: properties of core on new cases (CASES=20000, SEED=number replays, ONLY=counts)
+explore: ## For nightly runs: properties of core and lives of elastic jobs on new cases (CASES=20000, SEED=number replays, ONLY=counts)
 	@hack/explore "$(CASES)" "$(SEED)" "$(ONLY)"
 
 .PHONY: bench
@@ -61,6 +61,11 @@ picture: build ## Draw the picture of the README from a real run
 	@cargo build --quiet --release -p trainyard -p trainyard-testkit --bin trainyard --bin picture
 	@$(CARGO_TARGET_DIR)/release/picture docs/run.svg --typed 'trainyard run job.yaml' -- \
 		$(CARGO_TARGET_DIR)/release/trainyard run -C examples/quickstart job.yaml
+
+.PHONY: timeline
+timeline: ## Draw the picture of docs/elasticity.md from a real scale-in
+	@hack/bootstrap build
+	@hack/timeline
 
 ##@ Build
 

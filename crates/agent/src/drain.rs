@@ -28,7 +28,7 @@ pub(crate) const MODE: Mode = Mode {
 };
 
 const HELP: &str = "\
-Tells the program of this pod to leave when the number of pods of its role gets smaller, and reports how far it is.
+Tells the program of this pod to leave when the number of pods of the job changes, and reports how far it is.
 
 Usage: trainyard-agent drain
 

@@ -48,6 +48,13 @@ pub struct Elastic {
     #[schemars(with = "Refill")]
     pub refill: Option<Refill>,
 
+    /// What a change of `replicas` does where pods are told of their number at the start, as those
+    /// of jax are. Restart: all pods of the job are told to leave, and start anew. Refuse: the job
+    /// goes on with the pods that it has. Only for such frameworks. Default: Restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RigidPolicy")]
+    pub rigid: Option<RigidPolicy>,
+
     /// Seconds that a pod has to leave, from when it is told: it ends what it does, writes a
     /// checkpoint and exits. After that it is deleted. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +103,18 @@ words! {
         Always,
         /// The job goes on without it.
         Never,
+    }
+}
+
+words! {
+    /// What a change of size does where pods are told of their number at the start.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    pub enum RigidPolicy {
+        /// All pods start anew.
+        #[default]
+        Restart,
+        /// Nothing: the job goes on with the pods that it has.
+        Refuse,
     }
 }
 

@@ -236,9 +236,10 @@ impl TrainingJobSpec {
     }
 
     /// The most pods that a role may come to have while the job runs.
-    pub fn most_replicas(&self, position: usize, role: &RoleSpec) -> i32 {
+    pub fn most_replicas(&self, role: &RoleSpec) -> i32 {
+        let elastic_role = self.elastic_role().and_then(|position| self.roles.get(position));
         match &self.elastic {
-            Some(elastic) if self.elastic_role() == Some(position) => {
+            Some(elastic) if elastic_role.is_some_and(|elastic| elastic.name == role.name) => {
                 elastic.max_replicas.unwrap_or(elastic.replicas)
             }
             _ => role.replicas.unwrap_or(1),

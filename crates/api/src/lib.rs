@@ -29,7 +29,7 @@ mod words;
 pub use completion::{Completion, RoleSet};
 pub use declaration::{DeclaredFramework, FrameworkDeclaration, FrameworkStatus};
 pub use default::default;
-pub use elastic::{Elastic, Refill, StartAt, ValidSizes};
+pub use elastic::{Elastic, Refill, RigidPolicy, StartAt, ValidSizes};
 pub use framework::{
     BaguaOptions, DaskOptions, FrameworkSpec, JaxOptions, MasterService, MxnetOptions, PaddleOptions,
     PytorchOptions, TensorflowOptions, XgboostOptions,
@@ -50,8 +50,8 @@ pub use scale_request::{
 };
 pub use status::{
     AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, JobResult, PendingReplacement,
-    Progress, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, Scaling, ScalingStep,
-    TrainingJobStatus,
+    Progress, RestartCause, RestartRecord, RestartedRole, Restarts, RolePhase, RoleStatus, RootCause,
+    Scaling, ScalingStep, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

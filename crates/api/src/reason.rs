@@ -47,6 +47,8 @@ words! {
         Scaling,
         /// The number of pods has changed.
         Scaled,
+        /// A change of the number of pods was refused.
+        SizeRefused,
         /// An elastic job has fewer pods than it needs to train, and waits for more.
         Paused,
         /// An elastic job was paused for longer than `pauseTimeoutSeconds`.

@@ -243,7 +243,8 @@ pub struct Scaling {
     pub to: i32,
     /// How far it is: with pods that leave, the step that all of them have reached.
     pub step: ScalingStep,
-    /// When it began.
+    /// When it began. Of a change for which all pods start anew: when they were told to leave, and
+    /// then when they were created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// When pods that have not left by then are deleted.
@@ -266,6 +267,11 @@ pub struct Scaling {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub joining: Option<String>,
+    /// The roles whose pods all leave and start anew, where the framework is rigid: then these say
+    /// who leaves and who joins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub roles: Vec<RestartedRole>,
     /// The ScaleIn or ScaleOut that has asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ScaleRequestRef>,
@@ -273,6 +279,38 @@ pub struct Scaling {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub message: Option<String>,
+}
+
+impl Scaling {
+    /// Whether all pods of the job start anew.
+    pub fn restarts_all(&self) -> bool {
+        !self.roles.is_empty()
+    }
+}
+
+/// A role whose pods all start anew because the size of the job changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartedRole {
+    /// The name of the role.
+    #[schemars(length(max = 32))]
+    pub name: String,
+    /// The indices of the pods that leave, such as "0-3".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub victims: Option<String>,
+    /// The indices of those of them whose programs know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub acknowledged: Option<String>,
+    /// The indices of those of them that have written their checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub checkpointed: Option<String>,
+    /// The indices of the pods that take their place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub joining: Option<String>,
 }
 
 words! {
@@ -288,6 +326,8 @@ words! {
         Acknowledged,
         /// They have written their checkpoints.
         CheckpointDone,
+        /// All pods have left and are deleted. Then all start anew.
+        Restarting,
     }
 }
 

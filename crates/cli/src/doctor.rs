@@ -79,6 +79,7 @@ fn differences(report: &Report, scratch: PathBuf) -> Vec<String> {
         report: report.clone(),
         scratch,
         program: None,
+        has_keys: false,
     };
     yard.notes()
 }

@@ -27,8 +27,8 @@ const EXIT_ERROR: u8 = 2;
 
 /// One Kubernetes operator for every distributed training framework.
 ///
-/// `trainyard run` trains and shows how it goes, `trainyard scale` makes a job of a cluster larger
-/// or smaller, `trainyard install` prints the manifests of the operator, `trainyard validate`
+/// `trainyard run` trains and shows how it goes, `trainyard scale` makes a job larger or smaller
+/// while it trains, `trainyard install` prints the manifests of the operator, `trainyard validate`
 /// checks jobs before they are applied, `trainyard convert` makes jobs of other operators ours, and
 /// `trainyard operator` is the operator. A job is an object of kind `TrainingJob`: apply it with
 /// kubectl and watch it with `kubectl get tj -w`.

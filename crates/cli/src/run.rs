@@ -7,6 +7,7 @@ mod fit;
 mod foreign;
 mod ignored;
 mod images;
+mod keys;
 mod local;
 mod manifest;
 mod needs;
@@ -28,7 +29,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use trainyard_local::cluster;
-use trainyard_local::yard::{self, Entered, Isolation, Network, Yard};
+use trainyard_local::yard::{self, Entered, Isolation, Keys, Network, Yard};
 
 pub use self::args::{Args, duration};
 use self::driver::Plan;
@@ -182,6 +183,7 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
         .as_ref()
         .filter(|_| args.keep)
         .map(|yard| scratch::kept_directory(&yard.scratch, &manifest.job));
+    let keyboard = keyboard(yard.as_ref(), show.as_ref(), &mut manifest);
     let (progress, mut reported) = mpsc::unbounded_channel();
     let (client, local) = match yard {
         None => (connect().await?, None),
@@ -209,9 +211,19 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
         companions: manifest.companions,
         notes: manifest.notes,
         timeout: args.timeout,
+        has_keys: keyboard.is_some(),
     };
     let progress = futures::stream::poll_fn(|context| reported.poll_recv(context));
-    let driven = driver::drive(client.clone(), plan, start, show.as_mut(), interrupts, progress);
+    let keys = keys::size_keys(keyboard);
+    let driven = driver::drive(
+        client.clone(),
+        plan,
+        start,
+        show.as_mut(),
+        interrupts,
+        keys,
+        progress,
+    );
     let ended = Box::pin(driven).await;
     if let (Ok(summary), None, false) = (&ended, &local, args.keep) {
         driver::delete(&client, summary).await?;
@@ -232,6 +244,18 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
         }
     };
     report_end(args, show.as_mut(), summary, kept)
+}
+
+/// The keyboard, for a job whose size it changes in a live view.
+fn keyboard(yard: Option<&Yard>, show: &dyn Show, manifest: &mut Manifest) -> Option<Keys> {
+    if !show.is_live() || manifest.job.pointer("/spec/elastic").is_none_or(Value::is_null) {
+        return None;
+    }
+    Keys::read(yard).unwrap_or_else(|error| {
+        let note = format!("the keys of the terminal can't be read: {error}");
+        manifest.notes.push(note);
+        None
+    })
 }
 
 /// Starts the embedded cluster, if the job fits on it.

@@ -1,18 +1,21 @@
-//! `trainyard scale`: changes the size of an elastic job on a cluster.
+//! `trainyard scale`: changes the size of an elastic job, of a run on this machine or on a cluster.
+
+mod find;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use trainyard_api::scale_request::MAX_NAMED;
 use trainyard_api::{
-    JobRef, ScaleIn, ScaleInSpec, ScaleOut, ScaleOutSpec, ScalePhase, ScalePolicy, ScaleRequestStatus, ToAdd,
-    ToDelete, TrainingJob,
+    JobRef, Reason, ScaleIn, ScaleInSpec, ScaleOut, ScaleOutSpec, ScalePhase, ScalePolicy,
+    ScaleRequestStatus, ToAdd, ToDelete, TrainingJob, TrainingJobStatus,
 };
 
+use self::find::{FoundJob, Origin};
 use crate::output;
 
 /// The field manager of what this command writes.
@@ -22,7 +25,10 @@ const WAIT_INTERVAL: Duration = Duration::from_millis(500);
 /// The exit code where the job did not come to that size.
 const EXIT_FAILED: u8 = 1;
 
-/// Change the size of an elastic job on the cluster of the current kubeconfig.
+/// Change the size of an elastic job, while it trains.
+///
+/// The job is one that `trainyard run` trains on this machine. If there is none of that name, it is
+/// looked for on the cluster of the current kubeconfig.
 ///
 /// With --to it writes the job's spec.elastic.replicas, as kubectl scale does. With --by,
 /// --remove-pod and --remove-node it creates a ScaleOut or a ScaleIn, which the operator carries
@@ -35,6 +41,7 @@ Examples:
   trainyard scale search --by -2 --drain-timeout 5m --wait
   trainyard scale search --remove-pod search-worker-3
   trainyard scale search --remove-node gpu-17
+  trainyard scale search --to 8 --context production
 
 Exit codes: 0 done (without --wait: asked for), 1 the job did not come to that size, 2 it could not be asked for.")]
 #[command(group = clap::ArgGroup::new("size").required(true))]
@@ -67,9 +74,21 @@ pub struct Args {
     #[arg(long, conflicts_with = "to")]
     clamp: bool,
 
-    /// The namespace of the job. Default: that of the kubeconfig.
+    /// The namespace of the job. Default: any, of a run on this machine; that of the kubeconfig.
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
+
+    /// The run on this machine, where several have a job of that name.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["remote", "context"])]
+    run: Option<String>,
+
+    /// On the cluster of the current kubeconfig, whatever runs on this machine.
+    #[arg(long)]
+    remote: bool,
+
+    /// On the cluster of this context of the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
 
     /// Wait until it is done, and say what became of it.
     #[arg(long)]
@@ -78,8 +97,6 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let ask = Ask::parse(args)?;
-    // Fails only if a provider was installed before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -146,22 +163,12 @@ impl Ask {
 }
 
 async fn scale(args: &Args, ask: Ask) -> Result<ExitCode> {
-    let config = kube::Config::infer()
-        .await
-        .context("no cluster: there is no kubeconfig")?;
-    let namespace = args
-        .namespace
-        .clone()
-        .unwrap_or_else(|| config.default_namespace.clone());
-    let client = kube::Client::try_from(config)?;
-    let jobs: Api<TrainingJob> = Api::namespaced(client.clone(), &namespace);
-    let job = jobs.get_opt(&args.job).await.context("cannot read the job")?;
-    let Some(job) = job else {
-        bail!(
-            "there is no TrainingJob {:?} in namespace {namespace:?}",
-            args.job
-        );
-    };
+    let FoundJob { client, job, origin } = find::find(args).await?;
+    let namespace = job.namespace().unwrap_or_default();
+    eprintln!(
+        "trainyard: the job {:?} in namespace {namespace:?} of {origin}",
+        args.job
+    );
     if job.spec.elastic.is_none() {
         bail!(
             "the job {:?} can't change its size: it has no spec.elastic",
@@ -170,18 +177,21 @@ async fn scale(args: &Args, ask: Ask) -> Result<ExitCode> {
     }
     let name = request_name(&args.job);
     match ask {
-        Ask::Target(target) => set_target(&jobs, args, target).await,
+        Ask::Target(target) => {
+            let jobs = Api::namespaced(client, &namespace);
+            set_target(&jobs, &origin, args, target).await
+        }
         Ask::Out(spec) => {
             let requests: Api<ScaleOut> = Api::namespaced(client, &namespace);
             create(&requests, &ScaleOut::new(&name, spec)).await?;
             output::print(&format!("scaleout.trainyard.dev/{name} created\n"))?;
-            wait(args, &requests, &name, |request| request.status).await
+            wait(args, &origin, &requests, &name, |request| request.status).await
         }
         Ask::In(spec) => {
             let requests: Api<ScaleIn> = Api::namespaced(client, &namespace);
             create(&requests, &ScaleIn::new(&name, spec)).await?;
             output::print(&format!("scalein.trainyard.dev/{name} created\n"))?;
-            wait(args, &requests, &name, |request| request.status).await
+            wait(args, &origin, &requests, &name, |request| request.status).await
         }
     }
 }
@@ -206,7 +216,7 @@ where
 }
 
 /// Writes the target of a job, as kubectl scale does.
-async fn set_target(jobs: &Api<TrainingJob>, args: &Args, target: i32) -> Result<ExitCode> {
+async fn set_target(jobs: &Api<TrainingJob>, origin: &Origin, args: &Args, target: i32) -> Result<ExitCode> {
     let patch = Patch::Merge(json!({"spec": {"replicas": target}}));
     let params = PatchParams {
         field_manager: Some(MANAGER.to_owned()),
@@ -220,9 +230,13 @@ async fn set_target(jobs: &Api<TrainingJob>, args: &Args, target: i32) -> Result
         return Ok(ExitCode::SUCCESS);
     }
     loop {
-        let job = jobs.get(&args.job).await.context("cannot read the job")?;
+        let job = match jobs.get(&args.job).await {
+            Err(error) if is_over(origin, &error) => return end(false, "The run has ended."),
+            answer => answer.context("cannot read the job")?,
+        };
         let elastic = job.spec.elastic.as_ref().map(|elastic| elastic.replicas);
         let status = job.status.unwrap_or_default();
+        let is_seen = status.observed_generation == job.metadata.generation;
         if elastic != Some(target) {
             return end(
                 false,
@@ -232,6 +246,9 @@ async fn set_target(jobs: &Api<TrainingJob>, args: &Args, target: i32) -> Result
         if status.phase.is_some_and(trainyard_api::JobPhase::is_terminal) {
             return end(false, "The job has ended.");
         }
+        if let Some(refusal) = refusal(&status).filter(|_| is_seen) {
+            return end(false, refusal);
+        }
         if status.target_replicas == Some(target) && status.scaling.is_none() {
             let has = status.replicas.unwrap_or_default();
             return end(true, &format!("The job has {has} pods."));
@@ -240,9 +257,18 @@ async fn set_target(jobs: &Api<TrainingJob>, args: &Args, target: i32) -> Result
     }
 }
 
+/// Why a job keeps its size.
+fn refusal(status: &TrainingJobStatus) -> Option<&str> {
+    let refused = Reason::SizeRefused.as_str();
+    let mut conditions = status.conditions.iter();
+    let condition = conditions.find(|condition| condition.reason == refused)?;
+    Some(&condition.message)
+}
+
 /// Waits until a request has ended, if that is wanted.
 async fn wait<K>(
     args: &Args,
+    origin: &Origin,
     requests: &Api<K>,
     name: &str,
     status: impl Fn(K) -> Option<ScaleRequestStatus>,
@@ -254,7 +280,10 @@ where
         return Ok(ExitCode::SUCCESS);
     }
     loop {
-        let request = requests.get_opt(name).await.context("cannot read the request")?;
+        let request = match requests.get_opt(name).await {
+            Err(error) if is_over(origin, &error) => return end(false, "The run has ended."),
+            answer => answer.context("cannot read the request")?,
+        };
         let Some(request) = request else {
             return end(false, "The request was deleted before it had ended.");
         };
@@ -265,6 +294,11 @@ where
         }
         tokio::time::sleep(WAIT_INTERVAL).await;
     }
+}
+
+/// Whether an answer is missing because the run has ended that was asked.
+fn is_over(origin: &Origin, error: &kube::Error) -> bool {
+    origin.is_local() && !matches!(error, kube::Error::Api(_))
 }
 
 fn end(is_done: bool, message: &str) -> Result<ExitCode> {
@@ -338,6 +372,8 @@ mod tests {
             ("mnist --by 1 --remove-pod a", "cannot be used with"),
             ("mnist --remove-pod a --remove-node b", "cannot be used with"),
             ("mnist --remove-pod a --remove-pod a", "is given twice"),
+            ("mnist --to 1 --run a --remote", "cannot be used with"),
+            ("mnist --to 1 --run a --context b", "cannot be used with"),
         ] {
             let said = ask(line).unwrap_err();
             assert!(said.contains(word), "{line}: {said}");

@@ -25,6 +25,9 @@ pub const PROGRESS: &str = "TRAINYARD_PROGRESS";
 pub const DRAIN_DIRECTORY: &str = "TRAINYARD_DRAIN_DIRECTORY";
 /// The same directory, for the programs.
 pub const DRAIN: &str = "TRAINYARD_DRAIN";
+/// If set, the remote shell does not say that a pod knows that it should leave: the programs that
+/// are started in it say so themselves.
+pub const DRAIN_SILENTLY: &str = "TRAINYARD_DRAIN_SILENTLY";
 
 /// The directory with the [credentials](crate::directories::identity).
 pub const IDENTITY: &str = "TRAINYARD_IDENTITY";

@@ -1,6 +1,8 @@
 //! Defaults and validation, for every caller that admits jobs: the rules of every job, and those of
 //! its framework.
 
+mod elastic;
+
 use std::borrow::Cow;
 
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobSpec};
@@ -78,11 +80,15 @@ pub fn validate_with(
             frameworks.problem(&new.spec.framework.name),
         )),
     }
-    errors.extend(framework.and_then(|framework| check_elastic(new, framework)));
+    errors.extend(
+        framework
+            .into_iter()
+            .flat_map(|framework| elastic::check(new, framework)),
+    );
     errors.extend(dialect::check(new));
     if let Some(old) = old {
         errors.extend(check_resize(old, new, framework));
-        errors.extend(check_bounds(old, new, framework));
+        errors.extend(elastic::check_change(old, new, framework));
         errors.extend(check_resume(old, new, frameworks));
     }
     errors
@@ -92,29 +98,6 @@ pub fn validate_with(
 /// [`validate_with`].
 pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
     validate_with(old, new, Frameworks::built_in())
-}
-
-/// Forbids a size that changes where the framework does not take that.
-fn check_elastic(job: &TrainingJob, framework: &Framework) -> Option<FieldError> {
-    job.spec.elastic.as_ref()?;
-    if framework.is_elastic {
-        let name = &job.spec.roles.get(job.spec.elastic_role()?)?.name;
-        let rule = framework.roles.iter().find(|rule| rule.name == *name)?;
-        return rule.max.map(|max| {
-            let message = format!(
-                "{} jobs have at most {max} {name:?} pod: give another role",
-                framework.name()
-            );
-            FieldError::new("spec.elastic.role", message)
-        });
-    }
-    Some(FieldError::new(
-        "spec.elastic",
-        format!(
-            "jobs of {} have a fixed size: remove this, and give replicas in the roles",
-            framework.name()
-        ),
-    ))
 }
 
 /// Forbids to change the number of pods of a running job if its framework tells it to every pod at
@@ -141,34 +124,6 @@ fn check_resize(old: &TrainingJob, new: &TrainingJob, framework: Option<&Framewo
                 format!(
                     "{} tells every pod at its start how many there are, so that this can be changed only while the job is \
                      suspended: set spec.suspend to true first",
-                    framework.name()
-                ),
-            )
-        })
-        .collect()
-}
-
-/// Forbids to change the bounds of an elastic job that runs if its framework tells them to every
-/// pod at the start.
-fn check_bounds(old: &TrainingJob, new: &TrainingJob, framework: Option<&Framework>) -> Vec<FieldError> {
-    let suspended = old.is_suspended() || new.is_suspended();
-    let framework = framework.filter(|framework| framework.tells_bounds && !suspended);
-    let (Some(framework), Some(before), Some(after)) = (framework, &old.spec.elastic, &new.spec.elastic)
-    else {
-        return Vec::new();
-    };
-    let changed = [
-        ("minReplicas", before.min() != after.min()),
-        ("maxReplicas", before.max() != after.max()),
-    ];
-    let changed = changed.into_iter().filter(|(_, is_changed)| *is_changed);
-    changed
-        .map(|(field, _)| {
-            FieldError::new(
-                format!("spec.elastic.{field}"),
-                format!(
-                    "{} tells every pod at its start between which sizes it may train, so that this can be changed only while \
-                     the job is suspended: set spec.suspend to true first",
                     framework.name()
                 ),
             )

@@ -20,7 +20,7 @@ use crate::members::Members;
 use crate::model::{Action, Awaited, PodKey};
 use crate::replacements;
 use crate::restart::{self, End};
-use crate::scaling;
+use crate::scaling::{self, RestartStage};
 use crate::status::{given_up, time};
 use crate::view::{NodeState, PodPhase, PodRow, Trouble, View};
 
@@ -174,14 +174,19 @@ pub(crate) fn assess<'a>(
         .collect();
     let start = prior.start_time.as_ref().map(|start| start.0);
     let recent = restart::recent(&restarts.history, start, view.now);
+    let stage = RestartStage::of_job(job, prior);
     let mut assessment = Assessment::default();
     for (position, role) in job.roles.iter().enumerate() {
         let before = status_of(prior, role.name);
         let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == position);
         let scaling = prior.scaling.as_deref().filter(|_| is_elastic);
+        let joining = match stage {
+            Some(_) => role.members.iter().collect(),
+            None => scaling.map(scaling::joining).unwrap_or_default(),
+        };
         let mut assessor = RoleAssessor {
             leaving: scaling.map(scaling::leaving).unwrap_or_default(),
-            joining: scaling.map(scaling::joining).unwrap_or_default(),
+            joining,
             job,
             view,
             role,
@@ -199,9 +204,11 @@ pub(crate) fn assess<'a>(
         };
         assessor.this.tally.needed = needed(job, position, role);
         for key in job.keys_of(position) {
-            match rows.get(&key) {
-                Some(row) => assessor.assess_existing(key, row),
-                None => assessor.assess_missing(key),
+            match (stage, rows.get(&key)) {
+                (Some(RestartStage::Leaving), row) => assessor.assess_leaving(key, row.copied()),
+                (Some(RestartStage::Deleting), row) => assessor.assess_deleted(row.copied()),
+                (_, Some(row)) => assessor.assess_existing(key, row),
+                (_, None) => assessor.assess_missing(key),
             }
         }
         let this = assessor.this;
@@ -380,6 +387,35 @@ impl<'a> RoleAssessor<'a, '_> {
         self.assessment.actions.push(Action::CreatePod(key));
     }
 
+    /// Counts a pod of a job whose pods all leave. How it ends does not count, and it is not
+    /// replaced before all have left.
+    fn assess_leaving(&mut self, key: PodKey, row: Option<&'a PodRow>) {
+        let Some(row) = row else {
+            self.this.tally.to_create += 1;
+            return;
+        };
+        let node = self.view.node(row);
+        if row.terminating {
+            self.this.tally.terminating += 1;
+        } else if restart::end(row, node, self.role.node_down_policy).is_some() {
+            self.this.tally.replacing += 1;
+        } else {
+            self.assess_live(key, row, node);
+            self.this.outdated.clear();
+        }
+    }
+
+    /// Deletes a pod of a job whose pods have all left. None is created as long as one exists.
+    fn assess_deleted(&mut self, row: Option<&'a PodRow>) {
+        match row {
+            None => self.this.tally.to_create += 1,
+            Some(row) => {
+                self.this.tally.terminating += 1;
+                self.delete(row, self.view.node(row));
+            }
+        }
+    }
+
     fn assess_existing(&mut self, key: PodKey, row: &'a PodRow) {
         let counted = self
             .counted
@@ -528,7 +564,9 @@ impl<'a> RoleAssessor<'a, '_> {
 
 /// How many pods of a role must run for the role to run.
 fn needed(job: &Job<'_>, position: usize, role: &Role<'_>) -> i32 {
-    let elastic = job.elastic.filter(|elastic| elastic.role == position);
+    let elastic = job
+        .elastic
+        .filter(|elastic| elastic.role == position && !job.is_rigid());
     elastic.map_or(role.replicas(), |elastic| elastic.spec.min().min(role.replicas()))
 }
 

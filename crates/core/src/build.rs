@@ -141,9 +141,12 @@ fn add_agents(
     if let Some(observed) = reachable.filter(|_| job.object.reports_progress()) {
         agents.push(agent::add_progress(job, role, observed, spec));
     }
-    let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == key.role);
-    if let Some(observed) = reachable.filter(|_| is_elastic) {
+    if let Some(observed) = reachable.filter(|_| job.may_leave(key.role)) {
         agents.push(agent::add_drain(job, role, observed, spec));
+        if job.is_rigid() && shell.as_ref().is_some_and(|shell| shell.serves) {
+            // Nobody takes the programs away that were started there: they know when they leave.
+            remote_shell::drain_silently(role, spec);
+        }
     }
     Some(agents)
 }

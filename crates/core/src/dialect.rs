@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use trainyard_api::{Dialect, FieldError, MasterService, TrainingJob, names};
+use trainyard_api::{Dialect, FieldError, MasterService, RoleSpec, TrainingJob, names};
 
 /// What differs from one dialect to another.
 struct NamingScheme {
@@ -255,9 +255,9 @@ pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
             ),
         ));
     }
-    let last = |replicas: Option<i32>| replicas.unwrap_or(1).max(1) - 1;
+    let last = |role: &RoleSpec| job.spec.most_replicas(role).max(1) - 1;
     let pods = job.spec.roles.iter();
-    let pods = pods.map(|role| pod_name(dialect, name, &role.name, last(role.replicas)));
+    let pods = pods.map(|role| pod_name(dialect, name, &role.name, last(role)));
     if let Some(longest) = pods.max_by_key(String::len)
         && longest.len() > names::MAX_NAME
     {

@@ -82,7 +82,9 @@ pub(crate) fn validate(framework: &Framework, job: &TrainingJob) -> Vec<FieldErr
     }
     let reserved = framework.environment.reserved(job);
     check_env(framework.name(), &reserved, job, &mut errors);
-    errors.extend(mounts::check(job, |role| framework.places(job, role)));
+    errors.extend(mounts::check(job, framework.elasticity, |role| {
+        framework.places(job, role)
+    }));
     if framework.trains_as_one {
         check_waiting(framework.name(), job, &mut errors);
     }

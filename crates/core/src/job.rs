@@ -26,8 +26,8 @@ pub use elastic::ElasticRole;
 pub(crate) use elastic::{members_of, recorded_members, retired_indices};
 pub use env::Env;
 pub use framework::{
-    Contribution, Directory, Environment, ExtraService, File, Files, Framework, Port, Ports, Validation,
-    Variant,
+    Contribution, Directory, Elasticity, Environment, ExtraService, File, Files, Framework, Port, Ports,
+    Validation, Variant,
 };
 pub use remote_access::{Content, Credentials, ExecRight, Place, RemoteAccess, RemoteShell};
 pub use replica::Replica;
@@ -178,6 +178,22 @@ impl<'a> Job<'a> {
     pub(crate) fn set_members(&mut self, members: Members) {
         if let Some(role) = self.elastic.and_then(|elastic| self.roles.get_mut(elastic.role)) {
             role.members = members;
+        }
+    }
+
+    /// Whether all its pods start anew when its number of pods changes.
+    pub(crate) fn is_rigid(&self) -> bool {
+        self.elastic.is_some() && self.framework.elasticity == Elasticity::Rigid
+    }
+
+    /// Whether the pods of a role may be told to leave a job that goes on.
+    pub(crate) fn may_leave(&self, role: usize) -> bool {
+        let is_refused = || self.elastic.is_some_and(ElasticRole::refuses);
+        let is_elastic = self.elastic.is_some_and(|elastic| elastic.role == role);
+        if self.is_rigid() {
+            !is_refused()
+        } else {
+            is_elastic
         }
     }
 

@@ -149,11 +149,12 @@ fn roles_of(job: &Job<'_>, view: &View<'_>) -> Vec<ObservedRole> {
         })
         .collect();
     let scaling = status.scaling.as_deref();
-    let leaving = scaling.map(scaling::leaving).unwrap_or_default();
+    let leaving = scaling
+        .map(|scaling| scaling::leaving_pods(job, scaling))
+        .unwrap_or_default();
     let deadline = scaling.and_then(|scaling| scaling.deadline.as_ref());
-    let elastic = job.elastic.map(|elastic| elastic.role);
     let drain = |key: PodKey| {
-        if elastic == Some(key.role) && leaving.contains(&key.index) {
+        if leaving.contains(&key) {
             Drain::Leave {
                 deadline: deadline.map(|deadline| deadline.0.to_string()),
             }

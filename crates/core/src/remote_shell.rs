@@ -184,6 +184,15 @@ fn serve(main: &mut Container) {
     });
 }
 
+/// Has the remote shell in a main container say nothing when the pod is to leave, for the programs
+/// that are started in it.
+pub(crate) fn drain_silently(role: &Role<'_>, spec: &mut PodSpec) {
+    if let Some(main) = spec.containers.iter_mut().find(|c| c.name == role.main.name) {
+        let env = main.env.get_or_insert_default();
+        env.push(variable((environment::DRAIN_SILENTLY, "true")));
+    }
+}
+
 fn install(agent: &Agent, shell: &RemoteShell, spec: &PodSpec) -> Container {
     let env = [(environment::INSTALL, &*lists(shell))];
     agent::container(agent, INSTALL_CONTAINER, modes::INSTALL, &env, writable(), spec)

@@ -3,13 +3,18 @@
 //! A change of size is recorded in the status before anything is done. Pods that join are created
 //! then. Pods that leave are told, and stay members of the role until they have left or their time
 //! is over; only then are they deleted. While one change is under way no other begins.
+//!
+//! Where the framework is rigid, all pods of the job leave and start anew: see `rigid`.
+
+mod rigid;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::elastic::DRAIN_TIMEOUT_SECONDS;
-use trainyard_api::{JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, StartAt};
+use trainyard_api::{JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, StartAt, TrainingJobStatus};
 
 use trainyard_contract::drain::DrainState;
 
@@ -36,6 +41,8 @@ pub(crate) struct Resize {
     pub target: Option<i32>,
     /// The change that is done with this plan.
     pub finished: Option<Scaling>,
+    /// Why the size stays as it is although the target has changed.
+    pub refused: Option<String>,
     /// The request that is carried out with this plan.
     pub fulfilled: Option<ScaleRequestRef>,
     /// Since when this process waits for pods to say that they know that they should leave.
@@ -47,6 +54,18 @@ pub(crate) struct Resize {
 /// The indices of the pods that leave by a change of size.
 pub(crate) fn leaving(scaling: &Scaling) -> BTreeSet<i32> {
     parse(scaling.victims.as_deref())
+}
+
+/// All pods of a job that were told to leave by a change of size.
+pub(crate) fn leaving_pods(job: &Job<'_>, scaling: &Scaling) -> HashSet<PodKey> {
+    let elastic = job.elastic.map(|elastic| (elastic.role, leaving(scaling)));
+    let restarted = scaling.roles.iter().filter_map(|role| {
+        let (position, _) = job.role(&role.name)?;
+        Some((position, parse(role.victims.as_deref())))
+    });
+    let all = elastic.into_iter().chain(restarted);
+    all.flat_map(|(role, set)| set.into_iter().map(move |index| PodKey { role, index }))
+        .collect()
 }
 
 /// The indices of the pods that join by a change of size.
@@ -63,6 +82,7 @@ pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
     let decision = Decision::new(job, view)?;
     let status = view.job.status.as_ref();
     Some(match status.and_then(|status| status.scaling.as_deref()) {
+        Some(scaling) if scaling.restarts_all() => decision.go_on_restarting(scaling),
         Some(scaling) if scaling.victims.is_some() => decision.drain(scaling),
         Some(scaling) => decision.join(scaling),
         None => decision.begin(),
@@ -83,6 +103,40 @@ pub(crate) fn choose_victims(
 /// Chooses the indices of so many pods that join. `None` if the job is not elastic.
 pub(crate) fn choose_joining(job: &Job<'_>, view: &View<'_>, count: usize) -> Option<BTreeSet<i32>> {
     Some(Decision::new(job, view)?.choose_joining(count, &BTreeSet::new()))
+}
+
+/// Why a job that runs keeps its size, whatever its target. `None` if it can change it.
+pub(crate) fn refusal(job: &Job<'_>, view: &View<'_>) -> Option<String> {
+    Decision::new(job, view)?.refusal()
+}
+
+/// What is under way for a job whose pods all start anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RestartStage {
+    /// All pods are told to leave, and none is replaced.
+    Leaving,
+    /// All pods are deleted, and none is created.
+    Deleting,
+    /// All pods are created.
+    Joining,
+}
+
+impl RestartStage {
+    /// The stage of the change that a status has. `None` if there is none, or not all pods start
+    /// anew.
+    pub(crate) fn of_job(job: &Job<'_>, status: &TrainingJobStatus) -> Option<Self> {
+        job.elastic?;
+        Self::of(status.scaling.as_deref()?)
+    }
+
+    /// The stage of a change. `None` if not all pods start anew.
+    pub(crate) fn of(scaling: &Scaling) -> Option<Self> {
+        scaling.restarts_all().then_some(match scaling.step {
+            ScalingStep::Restarting => Self::Deleting,
+            ScalingStep::Joining => Self::Joining,
+            ScalingStep::Requested | ScalingStep::Acknowledged | ScalingStep::CheckpointDone => Self::Leaving,
+        })
+    }
 }
 
 pub(crate) fn has_started(phase: JobPhase) -> bool {
@@ -125,6 +179,7 @@ impl<'a, 'b> Decision<'a, 'b> {
             scaling: None,
             target: None,
             finished: None,
+            refused: None,
             fulfilled: None,
             unacknowledged_since: None,
             wake_at: None,
@@ -163,19 +218,34 @@ impl<'a, 'b> Decision<'a, 'b> {
         if target > count && waits || !phase.is_some_and(has_started) {
             return self.unchanged();
         }
+        if let Some(refusal) = self.refusal() {
+            let message =
+                format!("spec.elastic.replicas is {target}, and the job keeps its {count} pods: {refusal}");
+            return Resize {
+                refused: Some(message),
+                ..self.unchanged()
+            };
+        }
         let last = status.and_then(|status| status.last_scale_time.as_ref());
-        let due = last.and_then(|last| last.0.checked_add(COOL_DOWN).ok());
-        if let Some(due) = due.filter(|due| *due > self.view.now) {
+        if let Some(due) = self.cool_until(last) {
             return Resize {
                 wake_at: Some(due),
                 ..self.unchanged()
             };
         }
-        if target > count {
+        if self.job.is_rigid() {
+            self.begin_restart(target, requested)
+        } else if target > count {
             self.begin_joining(target, requested)
         } else {
             self.begin_draining(target, requested)
         }
+    }
+
+    /// Until when no other change begins, after one at a time.
+    fn cool_until(&self, last: Option<&Time>) -> Option<Timestamp> {
+        let due = last.and_then(|last| last.0.checked_add(COOL_DOWN).ok());
+        due.filter(|due| *due > self.view.now)
     }
 
     fn begin_joining(&self, target: i32, requested: Option<RequestedSize>) -> Resize {
@@ -218,16 +288,12 @@ impl<'a, 'b> Decision<'a, 'b> {
         let requested = requested.unwrap_or_default();
         let asked_for = requested.leaving();
         let (victims, message) = self.choose_victims(count, &asked_for);
-        let seconds = self.elastic.spec.drain_timeout_seconds;
-        let seconds = requested.drain_timeout_seconds.or(seconds);
-        let timeout = SignedDuration::from_secs(seconds.unwrap_or(DRAIN_TIMEOUT_SECONDS));
-        let deadline = self.view.now.checked_add(timeout).ok();
         self.unchanged_but(Scaling {
             from: self.members.count(),
             to: target,
             step: ScalingStep::Requested,
             since: Some(time(self.view.now)),
-            deadline: deadline.map(time),
+            deadline: self.deadline(&requested),
             victims: indices::format(&victims),
             message: Some(message),
             request: requested.into_request(),
@@ -235,8 +301,21 @@ impl<'a, 'b> Decision<'a, 'b> {
         })
     }
 
+    /// When the time of pods is over that are told to leave now.
+    fn deadline(&self, requested: &RequestedSize) -> Option<Time> {
+        let seconds = self.elastic.spec.drain_timeout_seconds;
+        let seconds = requested.drain_timeout_seconds.or(seconds);
+        let timeout = SignedDuration::from_secs(seconds.unwrap_or(DRAIN_TIMEOUT_SECONDS));
+        self.view.now.checked_add(timeout).ok().map(time)
+    }
+
     /// Chooses the pods that leave, and says why these. Rank 0 never leaves: others look for it.
     fn choose_victims(&self, count: usize, asked_for: &BTreeSet<i32>) -> (BTreeSet<i32>, String) {
+        if self.job.is_rigid() {
+            let indices: Vec<i32> = self.members.iter().collect();
+            let last = indices.into_iter().rev().take(count).collect();
+            return (last, "all pods start anew".to_owned());
+        }
         let kept = self.job.rank_zero();
         let mut candidates: Vec<(Preference, i32)> = self
             .members
@@ -388,6 +467,7 @@ impl<'a, 'b> Decision<'a, 'b> {
             fulfilled: scaling.request.clone().filter(|_| is_done),
             scaling: (!is_done).then_some(scaling),
             target: None,
+            refused: None,
             unacknowledged_since: is_silent.then_some(waits_since),
             wake_at,
         }
@@ -395,8 +475,11 @@ impl<'a, 'b> Decision<'a, 'b> {
 
     /// How far a pod is that was told to leave, as it has reported.
     fn reported(&self, index: i32) -> Option<DrainState> {
-        let report = self.view.local.drains.get(&self.row(index)?.uid)?;
-        Some(report.state)
+        self.report_of(self.row(index)?)
+    }
+
+    fn report_of(&self, row: &PodRow) -> Option<DrainState> {
+        Some(self.view.local.drains.get(&row.uid)?.state)
     }
 
     /// Until when pods that say nothing may stay: their programs do not know that they should

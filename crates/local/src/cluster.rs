@@ -3,7 +3,11 @@
 //! The operator is not part of it, as it is not part of a real cluster: whoever starts a cluster
 //! starts an operator with [`Cluster::client`].
 
+pub mod user_socket;
+
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -90,9 +94,11 @@ pub struct Cluster {
     node: Node,
     /// Serves the API to pods; empty where other users of the machine could reach it.
     pod_listener: JoinSet<()>,
+    /// Serves the API to the user; empty before [`Cluster::serve_user`].
+    user_listener: JoinSet<Infallible>,
     notes: Vec<String>,
     // Dropped last, when its files are not used any more.
-    _state: StateDirectory,
+    state: StateDirectory,
 }
 
 impl Cluster {
@@ -145,9 +151,19 @@ impl Cluster {
             api,
             node,
             pod_listener,
+            user_listener: JoinSet::new(),
             notes,
-            _state: state,
+            state,
         })
+    }
+
+    /// Serves the API to other programs of this user, which [`user_socket::find`] finds it by.
+    pub fn serve_user(&mut self) -> io::Result<()> {
+        let listener = user_socket::bind(self.state.path())?;
+        let api = self.api.clone();
+        self.user_listener
+            .spawn(async move { api.serve_user(listener).await });
+        Ok(())
     }
 
     /// A client of the API.
@@ -167,6 +183,7 @@ impl Cluster {
 
     /// Kills all pods and stops the cluster.
     pub async fn stop(mut self) {
+        self.user_listener.shutdown().await;
         self.pod_listener.shutdown().await;
         self.node.stop().await;
     }

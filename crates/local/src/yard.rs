@@ -18,6 +18,7 @@
 #[cfg(target_os = "linux")]
 pub(crate) mod descriptors;
 mod ignored;
+mod keyboard;
 #[cfg(target_os = "linux")]
 pub(crate) mod link;
 #[cfg(target_os = "linux")]
@@ -38,6 +39,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::host::{Ability, Isolation, Report};
 pub use ignored::is_ignored;
+pub use keyboard::Keys;
 
 /// The first argument of a process that [`reenter`](crate::reenter()) takes.
 pub(crate) const STAGE: &str = "trainyard-stage";
@@ -81,6 +83,9 @@ pub struct YardOptions {
     pub network: Network,
     /// How to isolate pods; None: as well as the machine allows.
     pub isolation: Option<Isolation>,
+    /// Whether the worker may ask for [`Keys`], where there is a terminal. Then it has no other
+    /// input.
+    pub keys: bool,
 }
 
 /// The yard of this process.
@@ -98,6 +103,8 @@ pub struct Yard {
     /// The path of this program, found by the outer process. Pods that see the files of this
     /// machine find it there.
     pub program: Option<PathBuf>,
+    /// Whether the outer process passes keys on.
+    pub has_keys: bool,
 }
 
 impl Yard {
@@ -289,6 +296,7 @@ pub fn enter(wanted: YardOptions, scratch: &Path) -> Result<Entered, Error> {
         report,
         scratch: scratch.to_owned(),
         program: std::env::current_exe().ok(),
+        has_keys: wanted.keys && keyboard::is_there(),
     };
     if isolation == Isolation::Plain {
         keep_descriptors()?;

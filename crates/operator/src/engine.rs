@@ -20,6 +20,7 @@ use crate::events::{Recorder, Senders};
 use crate::index::Index;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
+use crate::observer::DrainReports;
 use crate::scale_requests::{self, ScaleRequests};
 use crate::settings::SharedSettings;
 use training_jobs::TrainingJobs;
@@ -152,6 +153,11 @@ impl Engine {
     /// it is dropped.
     pub(crate) fn context(&self) -> Context {
         self.context.clone()
+    }
+
+    /// Returns what takes reports of pods that leave, where no observer is served.
+    pub fn drain_reports(&self) -> DrainReports {
+        DrainReports::new(self.index(), self.wake())
     }
 
     pub(crate) fn index(&self) -> Arc<Index> {

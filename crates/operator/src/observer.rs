@@ -59,6 +59,7 @@ pub(crate) use ares::AresObserver;
 pub use ares::{ARES_OBSERVER_PORT, ARES_OBSERVER_SERVICE};
 use caller::Caller;
 use channel::Channel;
+pub use drain::DrainReports;
 use feed::Feeds;
 pub(crate) use keys::{ClusterKeys, Keys};
 use token::{PodIdentity, TokenError};

@@ -103,11 +103,25 @@ impl Faults {
 
     /// The operator crashes at its n-th write, counted from 1; see [`Faults::crashed`].
     pub fn crash_at(n: u64, when: CrashPoint) -> Self {
+        let faults = Self::default();
+        faults.crash_later(n, when);
+        faults
+    }
+
+    /// The operator crashes at its n-th write from now on, counted from 1.
+    pub fn crash_later(&self, n: u64, when: CrashPoint) {
         let effect = match when {
             CrashPoint::Before => Effect::CrashBefore,
             CrashPoint::After => Effect::CrashAfter,
         };
-        Self::default().rule(Call::is_write, n.saturating_sub(1), 1, effect)
+        let rule = Rule {
+            matcher: Box::new(Call::is_write),
+            skip: n.saturating_sub(1),
+            times: 1,
+            effect,
+        };
+        // Before rules that match every request.
+        self.state.lock().rules.insert(0, rule);
     }
 
     /// The first `times` requests that match are carried out, and their answers are lost.
@@ -262,7 +276,8 @@ impl Faults {
         None
     }
 
-    fn crash(&self) {
+    /// The operator crashes now: no request of it is sent any more.
+    pub fn crash(&self) {
         self.state.lock().crashed = true;
         self.crash.cancel();
     }

@@ -22,6 +22,7 @@ use serde_json::json;
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::AbortHandle;
 use trainyard_eventually::{LOOK_INTERVAL, Wait};
+use trainyard_operator::clock::{Clock, SystemClock};
 
 pub use node::nodes;
 pub use script::Script;
@@ -108,6 +109,7 @@ struct State {
     pods: Mutex<HashMap<Key, PlayedPod>>,
     counts: channel::Sender<Counts>,
     permits: Semaphore,
+    clock: Arc<dyn Clock>,
 }
 
 /// Plays until it is dropped.
@@ -125,12 +127,18 @@ impl Drop for Player {
 impl Player {
     /// Begins to play, in the current runtime.
     pub fn start(client: Client, scope: &Scope, script: Script) -> Self {
+        Self::start_by(client, scope, script, Arc::new(SystemClock))
+    }
+
+    /// The same, by another clock than the machine's.
+    pub fn start_by(client: Client, scope: &Scope, script: Script, clock: Arc<dyn Clock>) -> Self {
         let state = Arc::new(State {
             client: client.clone(),
             script,
             pods: Mutex::default(),
             counts: channel::Sender::new(Counts::default()),
             permits: Semaphore::new(MAX_PARALLEL),
+            clock,
         });
         let target = scope.target();
         let handler = state.clone();
@@ -368,7 +376,7 @@ impl State {
             &pod.uid,
             &pod.containers,
             transition,
-            jiff::Timestamp::now(),
+            self.clock.now(),
         ));
         let pods = Request::new(pods_path(Some(&key.0)));
         let request = pods.patch_subresource("status", &key.1, &PatchParams::default(), &patch)?;

@@ -15,7 +15,6 @@ mod words;
 use std::ffi::OsString;
 use std::io::{self, Write, stderr};
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -31,6 +30,7 @@ use crate::signals;
 
 use super::identity::{Identity, IdentityError};
 use commands::Commands;
+use leave::{IDLE_TIMEOUT, Leave, end_when_left};
 
 pub(crate) const MODE: Mode = Mode {
     name: modes::SERVE,
@@ -55,6 +55,7 @@ told to leave the job, it ends by itself when no command has run for 5 s, as by 
 
 Environment:
   TRAINYARD_DRAIN          The directory with the files by which the pod is told to leave
+  TRAINYARD_DRAIN_SILENTLY If set, only the programs that are started here say that they know
   TRAINYARD_IDENTITY       The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]
   TRAINYARD_SHELL_PORT     The port to listen on; 0 is any that is free [default: 7522]
   TRAINYARD_SHELL_ADDRESS  The address to listen on [default: all]
@@ -78,8 +79,8 @@ pub struct Config {
     port: u16,
     address: Option<IpAddr>,
     idle_timeout: Duration,
-    /// Where the pod is told to leave, if it may be.
-    drain: Option<PathBuf>,
+    /// How the pod is told to leave, if it may be.
+    leave: Option<Leave>,
 }
 
 /// Why there is no server.
@@ -121,7 +122,10 @@ impl Config {
             port: super::port(environment)?,
             address: settings::optional(environment, ADDRESS_VARIABLE, "an IP address")?,
             idle_timeout: idle_timeout(environment)?,
-            drain: environment(environment::DRAIN).map(PathBuf::from),
+            leave: environment(environment::DRAIN).map(|directory| Leave {
+                directory: directory.into(),
+                is_silent: environment(environment::DRAIN_SILENTLY).is_some(),
+            }),
             identity: Identity::read(&super::identity_directory(environment))?,
         })
     }
@@ -151,13 +155,13 @@ impl Server {
             port: config.port,
             source,
         })?;
-        if let Some(directory) = config.drain {
+        if let Some(leave) = config.leave {
             let commands = commands.clone();
             let end = || {
                 // As if the kubelet had asked for it, so that there is one way to end.
                 let _ = kill_process(getpid(), Signal::TERM);
             };
-            let wait = move || leave::end_when_left(&directory, leave::IDLE_TIMEOUT, &commands, end);
+            let wait = move || end_when_left(&leave, IDLE_TIMEOUT, &commands, end);
             let started = thread::Builder::new().stack_size(STACK_SIZE).spawn(wait);
             started.map_err(ServeError::Thread)?;
         }

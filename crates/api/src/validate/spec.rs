@@ -94,15 +94,14 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
                 role.name
             )));
         }
-        let replicas = spec.most_replicas(i, role);
+        let replicas = spec.most_replicas(role);
         self::role(job, &at, role, replicas, errors);
     }
     depends::check(&spec.roles, errors);
     let pods: i64 = spec
         .roles
         .iter()
-        .enumerate()
-        .map(|(i, role)| i64::from(spec.most_replicas(i, role).max(0)))
+        .map(|role| i64::from(spec.most_replicas(role).max(0)))
         .sum();
     if pods > MAX_PODS {
         errors.push(FieldError::new(

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
 use trainyard_local::yard::{Isolation, Network, YardOptions};
 
+use super::show::OutputStreams;
 use crate::output::Format;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -156,6 +157,10 @@ impl Args {
                 NetworkArg::Pod => Network::Pod,
                 NetworkArg::Host => Network::Host,
             },
+            // Who types a manifest presses keys for that.
+            keys: self.file.as_deref() != Some("-")
+                && OutputStreams::detect().is_live(self.output.is_some())
+                && !self.quiet,
         }
     }
 }

@@ -5,6 +5,7 @@ mod create;
 mod drain;
 mod end;
 mod logs;
+mod resize;
 mod watch;
 
 #[cfg(test)]
@@ -28,6 +29,7 @@ use self::drain::{Ending, PodTracker};
 pub use self::end::delete;
 use self::logs::{Line, LogFollowers};
 use self::watch::Change;
+use super::keys::SizeKey;
 use super::outcome::Outcome;
 use super::show::Show;
 use super::view::{Event, ObservedPod, Stop, Summary, View};
@@ -51,6 +53,8 @@ pub struct Plan {
     /// Shown before anything happens.
     pub notes: Vec<String>,
     pub timeout: Option<Duration>,
+    /// Whether there is a keyboard.
+    pub has_keys: bool,
 }
 
 /// Why a job could not be run at all.
@@ -75,19 +79,24 @@ impl std::error::Error for Error {}
 /// Creates the job, shows what happens, and returns how it ended.
 ///
 /// The first interrupt deletes the job and waits for its pods; the second, or one after the job's
-/// end, returns at once. `progress` brings the lines that programs append to their progress files,
-/// each with the name of its pod.
+/// end, returns at once. `keys` change the size of an elastic job. `progress` brings the lines that
+/// programs append to their progress files, each with the name of its pod.
 pub async fn drive(
     client: Client,
     plan: Plan,
     start: Instant,
     show: &mut dyn Show,
     interrupts: impl Stream<Item = ()>,
+    keys: impl Stream<Item = SizeKey>,
     progress: impl Stream<Item = (String, String)>,
 ) -> Result<Summary, Error> {
     let mut interrupts = pin!(interrupts.fuse());
+    let mut keys = pin!(keys.fuse());
     let mut progress = pin!(progress.fuse());
     let mut view = View::new(&plan.job);
+    if plan.has_keys {
+        view.offer_keys();
+    }
     for note in plan.notes {
         // A closed output is noticed at the first line of the job.
         let _ = show.items(&view.apply(start.elapsed(), Event::Note(note)));
@@ -118,6 +127,7 @@ pub async fn drive(
                 run.stop(Stop::Interrupted).await;
             }
             Some(change) = incoming.recv() => run.handle_change(change).await,
+            Some(key) = keys.next() => run.resize(key).await,
             Some((pod, line)) = progress.next() => run.record(Event::Progress { pod, line }),
             () = &mut time_is_over, if matches!(run.state, State::Running) => run.stop(Stop::TimedOut).await,
             () = &mut unnoticed, if !has_checked => {

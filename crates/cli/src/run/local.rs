@@ -36,6 +36,7 @@ pub struct LocalCluster {
     cluster: Cluster,
     operator: JoinHandle<()>,
     shutdown: CancellationToken,
+    notes: Vec<String>,
 }
 
 impl LocalCluster {
@@ -50,7 +51,11 @@ impl LocalCluster {
             keep: options.keep,
             rules: true,
         };
-        let cluster = Cluster::start(yard, options).await?;
+        let mut cluster = Cluster::start(yard, options).await?;
+        let mut notes = cluster.notes().to_vec();
+        if let Err(error) = cluster.serve_user() {
+            notes.push(format!("`trainyard scale` can not reach this run: {error}"));
+        }
         let config = Config {
             namespaces: Vec::new(),
             settings: Settings {
@@ -73,6 +78,7 @@ impl LocalCluster {
             cluster,
             operator,
             shutdown,
+            notes,
         })
     }
 
@@ -82,7 +88,7 @@ impl LocalCluster {
 
     /// What differs from a real cluster here.
     pub fn notes(&self) -> &[String] {
-        self.cluster.notes()
+        &self.notes
     }
 
     /// Kills all pods and stops the cluster.

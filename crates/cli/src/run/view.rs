@@ -7,6 +7,7 @@ mod dashboard;
 mod event;
 pub mod humanize;
 mod pod;
+mod size;
 mod summary;
 
 #[cfg(test)]
@@ -15,11 +16,12 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
+use trainyard_api::{Elastic, JobPhase, TrainingJob, TrainingJobStatus};
 
 pub use dashboard::{Bar, Dashboard};
 pub use event::{Event, Item, Source, Stop};
 pub use pod::{ObservedPod, Phase as PodPhase};
+pub use size::{Change, Size};
 #[cfg(test)]
 pub use summary::Cause;
 pub use summary::Summary;
@@ -40,6 +42,11 @@ pub struct View {
     framework: String,
     /// Roles in the order of the manifest, with their replicas.
     roles: Vec<(String, usize)>,
+    elastic: Option<ElasticRole>,
+    /// The generation of the spec that this is of.
+    generation: Option<i64>,
+    /// Whether keys change the size of the job.
+    has_keys: bool,
     phases: Vec<(JobPhase, Duration)>,
     status: TrainingJobStatus,
     /// By uid, deleted ones included.
@@ -59,17 +66,24 @@ pub struct View {
     stopping: Option<Stop>,
 }
 
+/// The role that grows and shrinks.
+#[derive(Debug)]
+struct ElasticRole {
+    /// Its position.
+    role: usize,
+    spec: Elastic,
+}
+
 impl View {
     pub fn new(job: &TrainingJob) -> Self {
-        let roles = job.spec.roles.iter().enumerate().map(|(position, role)| {
-            let replicas = job.spec.replicas(position, role);
-            (role.name.clone(), usize::try_from(replicas).unwrap_or_default())
-        });
         Self {
             job: job.metadata.name.clone().unwrap_or_default(),
             namespace: job.metadata.namespace.clone().unwrap_or_default(),
             framework: job.spec.framework.name.clone(),
-            roles: roles.collect(),
+            roles: roles(job),
+            elastic: elastic(job),
+            generation: None,
+            has_keys: false,
             phases: vec![(JobPhase::Pending, Duration::ZERO)],
             status: TrainingJobStatus::default(),
             pods: BTreeMap::new(),
@@ -128,9 +142,15 @@ impl View {
         vec![Item::Note(note)]
     }
 
-    fn job(&mut self, at: Duration, job: TrainingJob) -> Vec<Item> {
-        if let Some(name) = job.metadata.name {
+    fn job(&mut self, at: Duration, mut job: TrainingJob) -> Vec<Item> {
+        if let Some(name) = job.metadata.name.take() {
             self.job = name;
+        }
+        self.roles = roles(&job);
+        // A watch may tell late of what was before a key.
+        if job.metadata.generation >= self.generation {
+            self.generation = job.metadata.generation;
+            self.elastic = elastic(&job);
         }
         if let Some(namespace) = job.metadata.namespace {
             self.namespace = namespace;
@@ -319,4 +339,24 @@ impl View {
             .and_then(|rest| rest.strip_prefix('-'))
             .unwrap_or(name)
     }
+}
+
+/// The roles of a job, with the pods that they have.
+fn roles(job: &TrainingJob) -> Vec<(String, usize)> {
+    let elastic = job.spec.elastic_role();
+    let status = job.status.as_ref();
+    let members = status.and_then(|status| status.replicas);
+    let roles = job.spec.roles.iter().enumerate().map(|(position, role)| {
+        let members = members.filter(|_| elastic == Some(position));
+        let replicas = members.unwrap_or_else(|| job.spec.replicas(position, role));
+        (role.name.clone(), usize::try_from(replicas).unwrap_or_default())
+    });
+    roles.collect()
+}
+
+fn elastic(job: &TrainingJob) -> Option<ElasticRole> {
+    Some(ElasticRole {
+        role: job.spec.elastic_role()?,
+        spec: job.spec.elastic.clone()?,
+    })
 }

@@ -10,6 +10,7 @@ mod ares;
 mod convert;
 mod deploy;
 mod doctor;
+mod elastic;
 mod examples;
 #[path = "../../../local/tests/node_runtime/groups.rs"]
 mod groups;
@@ -117,6 +118,7 @@ fn every_command_has_help() {
     for command in [
         "",
         "run",
+        "scale",
         "install",
         "uninstall",
         "validate",
@@ -129,6 +131,7 @@ fn every_command_has_help() {
     }
     for command in [
         "run",
+        "scale",
         "doctor",
         "install",
         "uninstall",

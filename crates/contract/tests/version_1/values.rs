@@ -91,6 +91,7 @@ fn are_what_they_were() {
             environment::SSH,
             environment::DRAIN_DIRECTORY,
             environment::DRAIN,
+            environment::DRAIN_SILENTLY,
             environment::SCRIPTS,
         ],
     });

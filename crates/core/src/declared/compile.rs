@@ -16,7 +16,7 @@ use super::{
     VariableContent, params,
 };
 use crate::cel::{Checker, Expression, Problem, Type, Vocabulary};
-use crate::job::{Framework, RoleRule};
+use crate::job::{Elasticity, Framework, RoleRule};
 
 /// Fields of a pod that a variable may hold.
 const FIELD_PATHS: &[&str] = &[
@@ -69,6 +69,11 @@ pub fn compile(object: &DeclaredFramework) -> Result<Framework, Vec<FieldError>>
         restart_policy: declaration.restart_policy.unwrap_or(RestartPolicy::OnFailure),
         trains_as_one: declaration.trains_as_one,
         resizes: declaration.resizes,
+        elasticity: if declaration.resizes {
+            Elasticity::Live
+        } else {
+            Elasticity::Rigid
+        },
         has_service: declaration.service != Some(declaration::DeclaredService::None),
         ports: Some(Box::new(capabilities.clone())),
         files: Some(Box::new(capabilities.clone())),

@@ -31,8 +31,11 @@ pub(super) fn check(declared: &Declared, job: &TrainingJob) -> Vec<FieldError> {
     if !errors.is_empty() || !has_known_roles(declared, job) {
         return errors;
     }
-    let roles = job.spec.roles.iter();
-    let roles = roles.map(|role| (&*role.name, role.replicas.unwrap_or(1).clamp(0, MAX_REPLICAS)));
+    let roles = job.spec.roles.iter().enumerate();
+    let roles = roles.map(|(position, role)| {
+        let replicas = job.spec.replicas(position, role);
+        (&*role.name, replicas.clamp(0, MAX_REPLICAS))
+    });
     let subject = declared.subject(job, roles, DEFAULT_DOMAIN);
     let mut review = Review {
         subject: &subject,

@@ -287,6 +287,13 @@ impl Validation for Elastic {
         let all = workers(job);
         let fewest = usize::try_from(all).unwrap_or(0).saturating_add(2);
         let mut errors = check_ports(job, fewest, "two for etcd and one for each worker");
+        if job.spec.elastic.is_some() {
+            errors.push(FieldError::new(
+                "spec.elastic",
+                "with a role \"etcd\" Bagua itself decides who trains, and the ports are divided by the number of workers: \
+                 remove this, and give replicas in the roles",
+            ));
+        }
         let options = options(job);
         let last = FIRST_PORT.saturating_add(PORTS_PER_WORKER.saturating_mul(all));
         if options.ports.is_empty() && last > 65536 {

@@ -3,7 +3,7 @@
 
 use trainyard_api::{RestartPolicy, TrainingJob};
 
-use crate::job::{Env, Environment, Framework, Job, Replica, Role};
+use crate::job::{Elasticity, Env, Environment, Framework, Job, Replica, Role};
 
 /// Lists of host names grow with the square of the job, and are in every container: beyond so many
 /// names in all, a pod computes names from indices instead.
@@ -12,7 +12,7 @@ const MAX_LISTED: i32 = 256;
 pub(super) fn framework() -> Framework {
     Framework {
         restart_policy: RestartPolicy::Never,
-        is_elastic: true,
+        elasticity: Elasticity::Live,
         ..Framework::new("custom", Custom)
     }
 }

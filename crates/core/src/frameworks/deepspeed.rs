@@ -117,7 +117,19 @@ fn check_one_worker(job: &TrainingJob) -> Option<FieldError> {
             .position(|role: &RoleSpec| role.name == name)
     };
     let (launcher, worker) = (role(LAUNCHER)?, role(WORKER)?);
-    if job.spec.roles.get(worker)?.replicas.unwrap_or(1) != 1 {
+    let elastic = job
+        .spec
+        .elastic
+        .as_ref()
+        .filter(|_| job.spec.elastic_role() == Some(worker));
+    let (fewest, field) = match elastic {
+        Some(elastic) => (elastic.min(), "spec.elastic.minReplicas".to_owned()),
+        None => (
+            job.spec.roles.get(worker)?.replicas.unwrap_or(1),
+            format!("spec.roles[{worker}].replicas"),
+        ),
+    };
+    if fewest != 1 {
         return None;
     }
     let main = main_of(job.spec.roles.get(launcher)?)?;
@@ -127,7 +139,7 @@ fn check_one_worker(job: &TrainingJob) -> Option<FieldError> {
         return None;
     }
     Some(FieldError::new(
-        format!("spec.roles[{worker}].replicas"),
+        field,
         "deepspeed trains in the launcher itself when there is one worker: call it with --force_multi, or have more workers",
     ))
 }

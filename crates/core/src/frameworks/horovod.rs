@@ -10,7 +10,7 @@ use trainyard_api::{FieldError, HorovodController, MpiAttach, MpiImplementation,
 use super::containers;
 use super::launcher::{Launcher, attach, field, hosts, implementation, is_launcher, options, slots};
 use super::mpi;
-use crate::job::{Env, Environment, Framework, Job, Replica, Validation, Variant};
+use crate::job::{Elasticity, Env, Environment, Framework, Job, Replica, Validation, Variant};
 use crate::remote_shell::SHELL;
 
 /// By this horovodrun knows the agent, also where there is no MPI.
@@ -47,7 +47,7 @@ pub(super) fn framework() -> Framework {
     let elastic = Variant {
         applies: |job| job.spec.elastic.is_some(),
         framework: Framework {
-            is_elastic: true,
+            elasticity: Elasticity::Live,
             tells_bounds: true,
             // horovodrun never again uses a host that has failed.
             renames_lost_pods: true,

@@ -142,8 +142,8 @@ pub(super) fn is_launcher(replica: &Replica<'_>) -> bool {
 }
 
 /// Whether the hosts may change while the launcher runs, so that its lists have to follow.
-fn hosts_change(job: &TrainingJob) -> bool {
-    job.rolls() || job.spec.elastic.is_some()
+fn hosts_change(job: &Job<'_>) -> bool {
+    job.object.rolls() || job.elastic.is_some() && !job.is_rigid()
 }
 
 /// How many workers a job has.
@@ -168,7 +168,7 @@ pub(super) fn hosts(replica: &Replica<'_>) -> Vec<Hosts> {
             from: 0,
             count: number(role.replicas()),
             slots: number(slots(job.object, role.main)),
-            role: (role.name == WORKER && hosts_change(job.object)).then(|| role.name.to_owned()),
+            role: (role.name == WORKER && hosts_change(job)).then(|| role.name.to_owned()),
         })
         .collect()
 }
@@ -201,7 +201,7 @@ impl RemoteAccess for Launcher {
             return Some(RemoteShell {
                 hosts: self.hosts(replica),
                 files: self.files(job),
-                follows: hosts_change(job),
+                follows: hosts_change(replica.job),
                 programs: self.programs(job),
                 ..RemoteShell::default()
             });

@@ -14,7 +14,7 @@ pub(super) fn size(job: &TrainingJob, role: &RoleSpec) -> usize {
     let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
     let service = dialect::service(dialect::of(job), name, &role.name);
     let address = name.len() + role.name.len() + service.len() + namespace.len() + 40;
-    let pods = usize::try_from(role.replicas.unwrap_or(1)).unwrap_or(0);
+    let pods = usize::try_from(job.spec.most_replicas(role)).unwrap_or(0);
     pods.saturating_mul(address)
 }
 

@@ -2,13 +2,13 @@
 
 use std::ptr;
 
-use trainyard_api::{FieldError, TrainingJob};
+use trainyard_api::{FieldError, RoleSpec, TrainingJob};
 use trainyard_contract::directories::drain::DIRECTORY as DRAIN_DIRECTORY;
 use trainyard_contract::directories::progress::DIRECTORY as PROGRESS_DIRECTORY;
 
 use super::hostfiles::is_within;
 use super::{containers, launcher};
-use crate::job::{Content, Place};
+use crate::job::{Content, Elasticity, Place};
 
 /// What is wrong with a volume of the user's at a path.
 fn problem(place: &Place, path: &str) -> Option<String> {
@@ -25,7 +25,7 @@ fn problem(place: &Place, path: &str) -> Option<String> {
             ", or leave spec.progress out",
         ),
         Content::Drain => (
-            "is where programs of the elastic role are told to leave",
+            "is where programs are told to leave",
             ", or leave spec.elastic out",
         ),
         Content::HostFile { .. } => ("would be in the same place", ", or give the file another path"),
@@ -47,7 +47,14 @@ fn problem(place: &Place, path: &str) -> Option<String> {
 
 /// What is wrong with where volumes of users are mounted, in a job whose framework needs places in
 /// the pods of a role.
-pub(super) fn check(job: &TrainingJob, places: impl Fn(&str) -> Vec<Place>) -> Vec<FieldError> {
+pub(super) fn check(
+    job: &TrainingJob,
+    elasticity: Elasticity,
+    places: impl Fn(&str) -> Vec<Place>,
+) -> Vec<FieldError> {
+    let elastic = job.spec.elastic_role().and_then(|role| job.spec.roles.get(role));
+    let is_rigid = elasticity == Elasticity::Rigid;
+    let may_leave = |role: &RoleSpec| elastic.is_some_and(|elastic| is_rigid || ptr::eq(elastic, role));
     let mut errors = Vec::new();
     let mounted = containers(job).filter(|(.., container)| container.volume_mounts.is_some());
     for (at, role, container) in mounted {
@@ -55,8 +62,7 @@ pub(super) fn check(job: &TrainingJob, places: impl Fn(&str) -> Vec<Place>) -> V
         if job.reports_progress() {
             places.push(Place::of_main(PROGRESS_DIRECTORY, Content::Progress));
         }
-        let elastic = job.spec.elastic_role().and_then(|role| job.spec.roles.get(role));
-        if elastic.is_some_and(|elastic| ptr::eq(elastic, role)) {
+        if may_leave(role) {
             places.push(Place::of_main(DRAIN_DIRECTORY, Content::Drain));
         }
         let is_main = launcher::main_of(role).is_some_and(|main| ptr::eq(main, container));

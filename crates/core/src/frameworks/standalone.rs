@@ -2,12 +2,13 @@
 
 use trainyard_api::TrainingJob;
 
-use crate::job::{Env, Environment, Framework, Replica, RoleRule};
+use crate::job::{Elasticity, Env, Environment, Framework, Replica, RoleRule};
 
 pub(super) fn framework() -> Framework {
     Framework {
         roles: vec![RoleRule::required("worker")],
         has_service: false,
+        elasticity: Elasticity::Live,
         ..Framework::new("standalone", Standalone)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trainyard_api::{Elastic, JobPhase, StartAt, TrainingJob, TrainingJobStatus};
+use trainyard_api::{Elastic, JobPhase, RigidPolicy, StartAt, TrainingJob, TrainingJobStatus};
 
 use crate::indices;
 use crate::members::Members;
@@ -23,6 +23,11 @@ impl<'a> ElasticRole<'a> {
             role: object.spec.elastic_role()?,
             spec: object.spec.elastic.as_ref()?,
         })
+    }
+
+    /// Whether its size stays as it is while a job of a rigid framework runs.
+    pub(crate) fn refuses(self) -> bool {
+        self.spec.rigid == Some(RigidPolicy::Refuse)
     }
 }
 

@@ -35,9 +35,9 @@ pub struct Framework {
     /// Whether pods that run go on when the number of pods of a role changes: what they were told
     /// at their start still holds then, or is kept current. Default: they do.
     pub resizes: bool,
-    /// Whether its jobs may grow and shrink while they train (`spec.elastic`). Default: they may
-    /// not.
-    pub is_elastic: bool,
+    /// How its jobs come to another size while they train (`spec.elastic`). Default: all pods start
+    /// anew.
+    pub elasticity: Elasticity,
     /// Whether pods are told at their start between which sizes an elastic job may be, so that the
     /// bounds can change only while the job is suspended. Default: they are not.
     pub tells_bounds: bool,
@@ -60,6 +60,15 @@ pub struct Framework {
     pub declaration: Option<Arc<str>>,
     /// What it is for jobs of another shape: the first variant that applies takes its place.
     pub variants: Vec<Variant>,
+}
+
+/// How the jobs of a framework come to another size while they train.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elasticity {
+    /// Pods join and leave, and the others train on.
+    Live,
+    /// Pods were told at their start how many there are: all leave and start anew.
+    Rigid,
 }
 
 /// A framework that takes the place of another one of the same name, for some jobs.
@@ -172,7 +181,7 @@ impl Framework {
             restart_policy: RestartPolicy::OnFailure,
             trains_as_one: false,
             resizes: true,
-            is_elastic: false,
+            elasticity: Elasticity::Rigid,
             tells_bounds: false,
             renames_lost_pods: false,
             has_service: true,

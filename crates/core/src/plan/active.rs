@@ -41,6 +41,7 @@ pub(super) fn plan(
     let phase_before = status.phase;
     let attempt = decide_attempt(job, view, objection);
     reset_status(attempt, &mut status);
+    size::reset_roles(job, &mut status);
 
     // Assess the pods, then the roles.
     let mut assessment = assess(job, view, &status, attempt);
@@ -246,10 +247,15 @@ fn record_phase(
     status.phase = Some(phase);
     let (running, reason, message) = match phase {
         JobPhase::Running => (true, Reason::AllRolesRunning, "All roles run."),
-        JobPhase::Scaling if status.scaling.is_some() => (
+        JobPhase::Scaling if size::runs_on(status) => (
             true,
             Reason::Scaling,
             "All roles run, and the number of pods is changing.",
+        ),
+        JobPhase::Scaling if status.scaling.is_some() => (
+            false,
+            Reason::Scaling,
+            "All pods start anew, with another number of them.",
         ),
         JobPhase::Scaling => (false, Reason::Scaling, "Pods are being added."),
         JobPhase::Paused => (

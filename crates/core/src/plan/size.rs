@@ -3,14 +3,16 @@
 
 use jiff::Timestamp;
 use trainyard_api::names::{LABEL_JOB, LABEL_ROLE};
-use trainyard_api::{ConditionType, JobPhase, Reason, Refill, Scaling, TrainingJobStatus};
+use trainyard_api::{
+    ConditionType, JobPhase, Reason, Refill, RolePhase, RoleStatus, Scaling, TrainingJobStatus,
+};
 
 use super::{Plan, after, event};
 use crate::assess::Assessment;
 use crate::indices;
 use crate::job::{Job, members_of, retired_indices};
 use crate::model::PodKey;
-use crate::scaling::Resize;
+use crate::scaling::{Resize, RestartStage};
 use crate::status::{condition, set_condition, time};
 use crate::view::View;
 
@@ -28,19 +30,21 @@ pub(super) fn record(
     status.replicas = Some(role.replicas());
     status.target_replicas = resize.target.or(status.target_replicas);
     status.selector = Some(format!("{LABEL_JOB}={},{LABEL_ROLE}={}", job.name, role.name));
-    let began = resize.scaling.is_some() && status.scaling.is_none();
-    status.scaling = resize.scaling.clone().map(Box::new);
-    if let Some(scaling) = resize.scaling.as_ref().filter(|_| began) {
-        let message = describe(scaling);
-        plan.events.push(event(false, Reason::Scaling, &*message));
-        set_condition(
-            status,
-            ConditionType::Scaling,
-            true,
-            Reason::Scaling,
-            message,
-            view.now,
-        );
+    let before = std::mem::replace(&mut status.scaling, resize.scaling.clone().map(Box::new));
+    if let Some(scaling) = &resize.scaling {
+        record_stage(view, before.as_deref(), scaling, status, plan);
+    }
+    match &resize.refused {
+        Some(refusal) => refuse(view, refusal, status, plan),
+        None if is_refused(status) && resize.scaling.is_none() => {
+            let message = format!(
+                "The role {} has {} pods, as it should.",
+                role.name,
+                role.replicas()
+            );
+            record_rest(view, message, status);
+        }
+        None => {}
     }
     if let Some(request) = &resize.fulfilled {
         status.last_scale_request = Some(Box::new(request.clone()));
@@ -49,28 +53,83 @@ pub(super) fn record(
         let message = format!("The role {} has {} pods.", role.name, role.replicas());
         status.last_scale_time = Some(time(view.now));
         plan.events.push(event(false, Reason::Scaled, &*message));
-        let message = format!("{message} Before, it had {}.", finished.from);
-        set_condition(
+        record_rest(
+            view,
+            format!("{message} Before, it had {}.", finished.from),
             status,
-            ConditionType::Scaling,
-            false,
-            Reason::Scaled,
-            message,
-            view.now,
         );
+    }
+}
+
+/// Records that nothing changes about the size any more.
+fn record_rest(view: &View<'_>, message: String, status: &mut TrainingJobStatus) {
+    let reason = Reason::Scaled;
+    set_condition(status, ConditionType::Scaling, false, reason, message, view.now);
+}
+
+/// Records a change that is under way.
+fn record_stage(
+    view: &View<'_>,
+    before: Option<&Scaling>,
+    scaling: &Scaling,
+    status: &mut TrainingJobStatus,
+    plan: &mut Plan,
+) {
+    if RestartStage::of(scaling) == Some(RestartStage::Deleting)
+        && let Some(restarts) = &mut status.restarts
+    {
+        // The pods that are created next have no part in what came before.
+        restarts.replacing.clear();
+        restarts.incidents.clear();
+    }
+    if is_news(before, scaling) {
+        let (reason, message) = (Reason::Scaling, describe(scaling));
+        plan.events.push(event(false, reason, &*message));
+        set_condition(status, ConditionType::Scaling, true, reason, message, view.now);
+    }
+}
+
+/// Returns true if users are told of a change: when it begins, and where all pods start anew, of
+/// each stage.
+fn is_news(before: Option<&Scaling>, now: &Scaling) -> bool {
+    let stage = |scaling: &Scaling| {
+        (
+            RestartStage::of(scaling),
+            scaling.restarts_all().then(|| scaling.since.clone()),
+        )
+    };
+    before.is_none_or(|before| stage(before) != stage(now))
+}
+
+fn is_refused(status: &TrainingJobStatus) -> bool {
+    let condition = condition(status, ConditionType::Scaling, false);
+    condition.is_some_and(|condition| condition.reason == Reason::SizeRefused.as_str())
+}
+
+/// Records that the size stays as it is.
+fn refuse(view: &View<'_>, refusal: &str, status: &mut TrainingJobStatus, plan: &mut Plan) {
+    let reason = Reason::SizeRefused;
+    let written = condition(status, ConditionType::Scaling, false);
+    if !is_refused(status) || written.is_none_or(|written| written.message != refusal) {
+        plan.events.push(event(true, reason, refusal));
+        set_condition(status, ConditionType::Scaling, false, reason, refusal, view.now);
     }
 }
 
 fn describe(scaling: &Scaling) -> String {
     let Scaling { from, to, .. } = scaling;
     let why = scaling.message.as_deref().unwrap_or_default();
-    match (&scaling.victims, &scaling.joining) {
-        (Some(victims), _) => {
-            format!("From {from} to {to} pods: {victims} are told to leave ({why}).")
-        }
-        (None, Some(joining)) => format!("From {from} to {to} pods: {joining} join."),
-        (None, None) => format!("From {from} to {to} pods."),
-    }
+    let what = match RestartStage::of(scaling) {
+        Some(RestartStage::Leaving) => format!("all pods of the job are told to leave ({why})"),
+        Some(RestartStage::Deleting) => "all pods of the job have left, and are deleted".to_owned(),
+        Some(RestartStage::Joining) => "all pods of the job start anew".to_owned(),
+        None => match (&scaling.victims, &scaling.joining) {
+            (Some(victims), _) => format!("{victims} are told to leave ({why})"),
+            (None, Some(joining)) => format!("{joining} join"),
+            (None, None) => return format!("From {from} to {to} pods."),
+        },
+    };
+    format!("From {from} to {to} pods: {what}.")
 }
 
 /// Returns true if the place of a pod that was lost stays empty: nobody refills it, or a pod of
@@ -79,6 +138,7 @@ fn describe(scaling: &Scaling) -> String {
 pub(super) fn stays_empty(job: &Job<'_>, key: PodKey) -> bool {
     let elastic = job.elastic.filter(|elastic| elastic.role == key.role);
     let is_needed = job.framework.trains_as_one && key == job.rank_zero();
+    let elastic = elastic.filter(|_| !job.is_rigid());
     let is_left = |refill: Option<Refill>| refill == Some(Refill::Never) || job.framework.renames_lost_pods;
     !is_needed && elastic.is_some_and(|elastic| is_left(elastic.spec.refill))
 }
@@ -111,16 +171,45 @@ pub(super) fn phase(
     status: &TrainingJobStatus,
     deduced: JobPhase,
 ) -> JobPhase {
-    let Some(this) = job.elastic.and_then(|elastic| assessment.roles.get(elastic.role)) else {
+    if RestartStage::of_job(job, status).is_some() {
+        return match deduced {
+            JobPhase::Running | JobPhase::Restarting | JobPhase::Paused => JobPhase::Scaling,
+            deduced => deduced,
+        };
+    }
+    let Some(elastic) = job.elastic.filter(|_| !job.is_rigid()) else {
+        return deduced;
+    };
+    let Some(this) = assessment.roles.get(elastic.role) else {
         return deduced;
     };
     let tally = this.tally;
-    let is_short = tally.active + tally.succeeded + tally.failed < tally.needed;
+    let there = tally.active + tally.succeeded + tally.failed;
+    let is_short = there < tally.needed;
     match deduced {
+        // Others were lost, and nobody has taken their places.
+        JobPhase::Running if there < elastic.spec.min() => JobPhase::Paused,
         JobPhase::Running if status.scaling.is_some() => JobPhase::Scaling,
         JobPhase::Restarting | JobPhase::Scaling if is_short => JobPhase::Paused,
         deduced => deduced,
     }
+}
+
+/// Begins all roles anew of which all pods are deleted for another size.
+pub(super) fn reset_roles(job: &Job<'_>, status: &mut TrainingJobStatus) {
+    if RestartStage::of_job(job, status) == Some(RestartStage::Deleting) {
+        status
+            .roles
+            .iter_mut()
+            .for_each(|role| role.phase = RolePhase::Pending);
+    }
+}
+
+/// Returns true if a job trains while its size changes.
+pub(super) fn runs_on(status: &TrainingJobStatus) -> bool {
+    let runs = |role: &RoleStatus| role.phase == RolePhase::Running || role.phase.is_terminal();
+    let scaling = status.scaling.as_deref();
+    scaling.is_some_and(|scaling| !scaling.restarts_all() || status.roles.iter().all(runs))
 }
 
 /// When a job that is paused fails.

@@ -32,6 +32,12 @@ impl Case<'_> {
             let message = format!("The job {} can't change its size.", spec.job);
             return self.fail(ScaleReason::NotElastic, message);
         };
+        let phase = view.job.status.as_ref().and_then(|status| status.phase);
+        if let Some(refusal) = scaling::refusal(job, view).filter(|_| phase.is_some_and(has_started)) {
+            let has = members(job).map_or(0, Members::count);
+            let message = format!("The job keeps its {has} pods: {refusal}.");
+            return self.fail(ScaleReason::SizeRefused, message);
+        }
         if let Some(why) = self.script_obstacle(spec, view, job) {
             return self.fail(ScaleReason::ScriptRefused, why);
         }
@@ -139,6 +145,9 @@ fn shrink(
         return Err(not_elastic());
     };
     let (elastic, has) = (elastic.spec, members.count());
+    if job.is_rigid() && !matches!(removal, Removal::Count(_)) {
+        return Err(nobody_is_chosen(job));
+    }
     let named = match removal {
         Removal::Count(_) => Vec::new(),
         Removal::Pods(names) => find_pods(job, names)?,
@@ -241,6 +250,16 @@ fn refuse(errors: &[FieldError]) -> Result<(), EarlyEnd> {
     ))
 }
 
+/// Nobody can be named where all start anew.
+fn nobody_is_chosen(job: &Job<'_>) -> EarlyEnd {
+    let message = format!(
+        "All pods of {} jobs start anew with another size, so that nobody is chosen to leave: give toDelete.count. Nothing \
+         was changed.",
+        job.framework.name()
+    );
+    (ScalePhase::ScaleFailed, ScaleReason::PodsRefused, message)
+}
+
 fn not_elastic() -> EarlyEnd {
     let message = "The job can't change its size: it has no spec.elastic.".to_owned();
     (ScalePhase::ScaleFailed, ScaleReason::NotElastic, message)
@@ -261,7 +280,7 @@ fn unchanged(elastic: &Elastic, has: i32, wanted: i32) -> EarlyEnd {
 }
 
 /// Why a job can't have a size.
-fn limit(elastic: &Elastic, wanted: i32) -> String {
+pub(super) fn limit(elastic: &Elastic, wanted: i32) -> String {
     if wanted < elastic.min() {
         format!("its minReplicas is {}", elastic.min())
     } else if wanted > elastic.max() {

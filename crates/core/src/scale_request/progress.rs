@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use trainyard_api::{ScalePhase, ScaleReason, Scaling};
+use trainyard_api::{Elastic, ScalePhase, ScaleReason, Scaling};
 
+use super::begin::limit;
 use super::script::ScriptStep;
 use super::{Case, Change, Next, RequestSpec, RequestStep, after, index_in};
 use crate::indices;
 use crate::job::Job;
 use crate::model::PodKey;
 use crate::requested_size::RequestedSize;
-use crate::scaling;
+use crate::scaling::{self, RestartStage};
 use crate::view::View;
 
 impl Case<'_> {
@@ -67,10 +68,23 @@ impl Case<'_> {
             // The server may refuse the write, for ever.
             return self.not_begun(spec);
         }
-        let Ok(job) = Job::parse_with(view.job, view.frameworks) else {
-            // The job does not change its size before it is valid again.
-            return self.watch_time(spec, view, None);
+        let size = RequestedSize {
+            request: self.reference(status.rollback),
+            to: target,
+            drain_timeout_seconds: spec.drain_timeout_seconds,
+            ..RequestedSize::default()
         };
+        let job = match Job::parse_with(view.job, view.frameworks) {
+            Ok(job) => job,
+            // It may be valid again when it has its former target, which names nobody.
+            Err(_) if status.rollback => return Self::resize(&size),
+            // The job does not change its size before it is valid again.
+            Err(_) => return self.watch_time(spec, view, None),
+        };
+        let elastic = job.elastic.map(|elastic| elastic.spec);
+        if let Some(elastic) = elastic.filter(|elastic| !status.rollback && !elastic.is_valid_size(target)) {
+            return self.refused_meanwhile(elastic, target);
+        }
         let leaving = if status.rollback {
             &status.joining
         } else {
@@ -80,23 +94,40 @@ impl Case<'_> {
         let joining = status.joining.iter().filter(|_| !status.rollback);
         let joining: BTreeSet<i32> = joining.filter_map(|name| index_in(&job, name)).collect();
         Self::resize(&RequestedSize {
-            request: self.reference(status.rollback),
-            to: target,
             victims: indices::format(&victims),
             joining: indices::format(&joining),
-            drain_timeout_seconds: spec.drain_timeout_seconds,
+            ..size
         })
+    }
+
+    /// Somebody has changed the bounds of the job since the decision.
+    fn refused_meanwhile(&self, elastic: &Elastic, target: i32) -> Next {
+        let message = format!(
+            "The job was to have {target} pods, but meanwhile {}. Nobody has joined or left.",
+            limit(elastic, target)
+        );
+        self.fail(ScaleReason::SizeRefused, message)
     }
 
     /// Waits for a change that is under way. Pods that leave have the time that `scaling` gives
     /// them; all else has that of the request.
     fn watch_time(&self, spec: &RequestSpec, view: &View<'_>, scaling: Option<&Scaling>) -> Next {
         let status = &self.request.status;
-        let is_leaving = matches!(spec.change, Change::Remove(_)) && scaling.is_some();
+        let is_leaving = match scaling.and_then(RestartStage::of) {
+            None => matches!(spec.change, Change::Remove(_)) && scaling.is_some(),
+            stage => stage != Some(RestartStage::Joining),
+        };
         if is_leaving || status.rollback {
             return Next::default();
         }
-        match self.due(spec).filter(|due| *due > self.now) {
+        // All pods start anew: those that were there before had time of their own to leave.
+        let restarted = scaling.filter(|scaling| scaling.restarts_all());
+        let joining_since = restarted.and_then(|scaling| scaling.since.as_ref());
+        let due = match joining_since {
+            Some(since) => after(since.0, spec.timeout_seconds),
+            None => self.due(spec),
+        };
+        match due.filter(|due| *due > self.now) {
             None => self.roll_back(spec, view, scaling),
             due => Next {
                 wake_at: due,
@@ -123,6 +154,7 @@ impl Case<'_> {
     fn roll_back(&self, spec: &RequestSpec, view: &View<'_>, scaling: Option<&Scaling>) -> Next {
         let mut status = self.request.status.clone();
         let job = Job::parse_with(view.job, view.frameworks).ok();
+        let scaling = scaling.filter(|scaling| !scaling.restarts_all());
         if let (Some(scaling), Some(job)) = (scaling, job) {
             let role = job.elastic.map_or(0, |elastic| elastic.role);
             let joining = scaling::joining(scaling).into_iter();

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use trainyard_api::{AcceptedRole, JobPhase, NodeDownPolicy, TrainingJob, TrainingJobStatus};
+use trainyard_api::{AcceptedRole, JobPhase, NodeDownPolicy, ScalingStep, TrainingJob, TrainingJobStatus};
 use trainyard_core::job::Job;
 use trainyard_core::members::Members;
 use trainyard_core::restart::{self, End};
@@ -83,9 +83,14 @@ impl Ledger {
         let phase = job.status.as_ref().and_then(|status| status.phase);
         let holds_none = [JobPhase::Suspending, JobPhase::Suspended, JobPhase::Pending];
         let goes_on = phase.is_none_or(|phase| !phase.is_terminal() && !holds_none.contains(&phase));
+        let status = job.status.as_ref();
+        let scaling = status.and_then(|status| status.scaling.as_deref());
+        // All pods have left, and all start anew.
+        let restarts =
+            scaling.is_some_and(|scaling| scaling.restarts_all() && scaling.step == ScalingStep::Restarting);
         let its_own = Job::parse(job).is_ok_and(|job| job.key(name).is_some());
         assert!(
-            !goes_on || !its_own || self.counted.contains(uid),
+            !goes_on || restarts || !its_own || self.counted.contains(uid),
             "{name} is deleted and its end not counted"
         );
     }

@@ -18,7 +18,7 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus, names};
+use trainyard_api::{JobPhase, Progress, ScalingStep, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
 use trainyard_core::exec;
 use trainyard_core::job::Job;
@@ -109,6 +109,8 @@ pub struct World {
     pub gone: bool,
     /// The image each pod was made from, by UID.
     images: HashMap<String, String>,
+    /// The variables of the first container of each pod, by UID.
+    variables: HashMap<String, HashMap<String, String>>,
     /// Which of the job's Secrets each pod has, by UID.
     secrets: HashMap<String, usize>,
     ledger: Ledger,
@@ -141,6 +143,7 @@ impl World {
             log: Log::default(),
             gone: false,
             images: HashMap::new(),
+            variables: HashMap::new(),
             secrets: HashMap::new(),
             ledger: Ledger::default(),
             uids: 0,
@@ -482,8 +485,21 @@ impl World {
         let template = annotations
             .get(names::ANNOTATION_TEMPLATE)
             .map(|hash| u64::from_str_radix(hash, 16).unwrap());
-        let image = pod.spec.unwrap().containers[0].image.clone().unwrap_or_default();
-        self.images.insert(uid.clone(), image);
+        let main = pod.spec.unwrap().containers.swap_remove(0);
+        self.images.insert(uid.clone(), main.image.unwrap_or_default());
+        let variables = main.env.into_iter().flatten();
+        let variables = variables.filter_map(|variable| Some((variable.name, variable.value?)));
+        self.variables.insert(uid.clone(), variables.collect());
+        let scaling = self
+            .job
+            .status
+            .as_ref()
+            .and_then(|status| status.scaling.as_deref());
+        let restarts = scaling.filter(|scaling| scaling.restarts_all());
+        assert!(
+            restarts.is_none_or(|scaling| scaling.step == ScalingStep::Joining),
+            "{name} is created before all pods have left: {restarts:#?}"
+        );
         self.log.pods.push(name.clone());
         self.departed.retain(|row| *row.name != *name);
         self.pods.push(PodRow {

@@ -70,6 +70,12 @@ impl World {
         self.ledger.failures()
     }
 
+    /// A variable that a pod was made with.
+    pub fn variable(&self, pod: &str, name: &str) -> Option<&str> {
+        let variables = self.variables.get(&*self.pod(pod).uid)?;
+        variables.get(name).map(String::as_str)
+    }
+
     /// The image a pod was made from.
     pub fn image(&self, name: &str) -> &str {
         &self.images[&*self.pod(name).uid]

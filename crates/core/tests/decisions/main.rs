@@ -10,6 +10,7 @@ mod contract;
 mod declared;
 mod dialect;
 mod echo;
+mod elastic;
 mod environments;
 mod frameworks;
 #[path = "../common/jobs.rs"]

@@ -16,12 +16,12 @@ use crate::common::World;
 use crate::common::jobs::{Change, custom, with_agent};
 
 /// How long a program that says nothing is waited for.
-const ACKNOWLEDGE_SECONDS: i64 = 10;
-const DRAIN_SECONDS: i64 = 60;
+pub(crate) const ACKNOWLEDGE_SECONDS: i64 = 10;
+pub(crate) const DRAIN_SECONDS: i64 = 60;
 
 /// Something that happens. Pods are meant by their position among those that exist.
 #[derive(Clone, Debug)]
-enum Happening {
+pub(crate) enum Happening {
     Reconcile,
     Crash(usize),
     RunAll,
@@ -39,7 +39,7 @@ enum Happening {
     Tick(i64),
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+pub(crate) fn happening() -> impl Strategy<Value = Happening> {
     use Happening::{
         AskToGo, Bounds, Crash, End, KubeletsRemove, Reconcile, Report, Run, RunAll, Scale, Suspend, Tick,
         Vanish,
@@ -90,13 +90,13 @@ fn job() -> impl Strategy<Value = TrainingJob> {
 
 /// What pods know, by their UIDs.
 #[derive(Default)]
-struct Drains {
+pub(crate) struct Drains {
     /// When they were told to leave.
     since: BTreeMap<String, Timestamp>,
     /// Pods that did not run when the role was without them already: they leave without a word.
     dropped: BTreeSet<String>,
     /// When they reported first, and what last. Their agents say it again and again.
-    reports: BTreeMap<String, (Timestamp, DrainReport)>,
+    pub(crate) reports: BTreeMap<String, (Timestamp, DrainReport)>,
 }
 
 fn index(name: &str) -> Option<i32> {
@@ -178,13 +178,13 @@ fn watch_over(world: &mut World, told: &mut Drains, work: impl FnOnce(&mut World
 }
 
 /// Agents report within seconds to whoever leads.
-fn report_again(world: &mut World, told: &Drains) {
+pub(crate) fn report_again(world: &mut World, told: &Drains) {
     for (uid, (_, report)) in &told.reports {
         world.local.drains.record(uid, report.clone());
     }
 }
 
-fn happen(world: &mut World, told: &mut Drains, happening: &Happening) {
+pub(crate) fn happen(world: &mut World, told: &mut Drains, happening: &Happening) {
     let names = world.names(|_| true);
     let pod = |i: &usize| names.get(*i % names.len().max(1)).cloned();
     match happening {

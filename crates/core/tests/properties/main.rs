@@ -14,6 +14,7 @@ mod counts;
 mod draw;
 mod elastic;
 mod lives;
+mod rigid;
 mod rules;
 mod total;
 

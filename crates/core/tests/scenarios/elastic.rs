@@ -328,6 +328,24 @@ fn a_job_goes_on_with_enough_pods_and_pauses_with_fewer() {
 }
 
 #[test]
+fn a_job_whose_places_stay_empty_pauses_with_too_few_pods() {
+    let mut world = World::running(elastic(3, |elastic| {
+        elastic.min_replicas = Some(2);
+        elastic.refill = Some(Refill::Never);
+    }));
+    world.fail("mnist-worker-2", 1);
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Running), Some(2)));
+    world.fail("mnist-worker-1", 1);
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Paused), Some(1)));
+    scale(&mut world, 2);
+    world.tick(3);
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Running), Some(2)));
+}
+
+#[test]
 fn a_job_that_is_paused_for_too_long_fails() {
     let mut world = World::running(elastic(2, |elastic| {
         elastic.min_replicas = Some(2);

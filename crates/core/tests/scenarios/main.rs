@@ -31,6 +31,7 @@ mod progress;
 mod refused;
 mod requests;
 mod resuming;
+mod rigid;
 mod rolling;
 mod scaling;
 mod secrets;

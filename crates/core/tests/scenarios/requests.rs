@@ -10,14 +10,15 @@ use serde_json::{Value, json};
 use trainyard_api::JobPhase::{Running, Scaling, Starting};
 use trainyard_api::names::ANNOTATION_SCALE_REQUEST;
 use trainyard_api::{
-    Elastic, Refill, ScaleIn, ScaleKind, ScaleOut, ScalePhase, ScaleRequestStatus, TrainingJob, ValidSizes,
+    Elastic, Refill, RigidPolicy, ScaleIn, ScaleKind, ScaleOut, ScalePhase, ScaleRequestStatus, TrainingJob,
+    ValidSizes,
 };
 use trainyard_core::local_state::LocalState;
 use trainyard_core::scale_request::{self, RequestStep, RequestedJob, RequestsPlan, ScaleRequest};
 use trainyard_core::view::PodPhase;
 
 use crate::common::World;
-use crate::common::jobs::{Change, custom};
+use crate::common::jobs::{Change, custom, job};
 
 /// A job of a store and workers, whose number may change.
 fn elastic(replicas: i32, change: impl FnOnce(&mut Elastic)) -> TrainingJob {
@@ -622,6 +623,51 @@ fn a_target_that_somebody_else_writes_holds() {
     assert_eq!(desk.targets.len(), 0);
 }
 
+/// Somebody changes the bounds of a job, and the API server takes what nobody checks.
+fn set_max(desk: &mut Desk, max: i32) {
+    desk.world
+        .edit(|spec| spec.elastic.as_mut().unwrap().max_replicas = Some(max));
+}
+
+#[test]
+fn a_size_that_the_job_cannot_have_any_more_is_not_written() {
+    let mut desk = Desk::new(elastic(4, |_| {}));
+    desk.scale_out("r", 2);
+    desk.write();
+    desk.write();
+    assert_eq!(desk.status("r").to, Some(6));
+    set_max(&mut desk, 5);
+    desk.settle();
+    assert_eq!(desk.end("r"), failed("SizeRefused"));
+    assert!(
+        desk.message("r").contains("its maxReplicas is 5"),
+        "{}",
+        desk.message("r")
+    );
+    assert_eq!((desk.targets.len(), desk.workers()), (0, "0 1 2 3".to_owned()));
+}
+
+#[test]
+fn a_request_ends_also_if_its_target_is_not_valid_any_more() {
+    let mut desk = Desk::new(elastic(4, |_| {}));
+    desk.scale_out("r", 2);
+    for _ in 0..3 {
+        desk.write();
+    }
+    assert_eq!(desk.targets, [6]);
+    set_max(&mut desk, 5);
+    desk.settle();
+    assert!(!desk.status("r").has_ended(), "{:?}", desk.status("r"));
+    desk.world.tick(60);
+    desk.settle();
+    assert_eq!(
+        (desk.end("r"), desk.workers()),
+        (failed("TimedOut"), "0 1 2 3".to_owned())
+    );
+    assert_eq!(desk.targets, [6, 4]);
+    assert_eq!(desk.world.phase(), Some(Running));
+}
+
 #[test]
 fn an_old_annotation_chooses_nobody() {
     let mut desk = Desk::new(elastic(4, |_| {}));
@@ -831,4 +877,100 @@ fn whatever_happens_every_request_ends_and_the_job_has_the_size_of_its_target() 
         assert_eq!(desk.world.phase(), Some(Running), "seed {seed}");
         assert!(!desk.write(), "seed {seed}: it is quiet");
     }
+}
+
+/// A job whose pods all start anew when their number changes.
+fn rigid(rigid: Option<RigidPolicy>) -> TrainingJob {
+    let mut job = job("jax", &[("worker", 1)]).role("worker", |role| role.replicas = None);
+    job.spec.elastic = Some(Elastic {
+        replicas: 2,
+        min_replicas: Some(1),
+        max_replicas: Some(8),
+        rigid,
+        ..Elastic::default()
+    });
+    job
+}
+
+#[test]
+fn a_request_about_a_rigid_job_is_done_when_all_pods_have_started_anew() {
+    let mut desk = Desk::new(rigid(None));
+    desk.scale_out("grow", 2);
+    desk.work();
+    assert_eq!(desk.status("grow").joining, ["mnist-worker-2", "mnist-worker-3"]);
+    let scaling = desk.world.status().scaling.unwrap();
+    assert_eq!(scaling.request.unwrap().name, "grow");
+    assert_eq!(desk.end("grow"), (ScalePhase::Scaling, "Decided".to_owned()));
+    desk.settle();
+    assert_eq!(
+        (desk.end("grow"), desk.workers()),
+        (succeeded(), "0 1 2 3".to_owned())
+    );
+    desk.scale_in("shrink", &json!({"count": 3}));
+    desk.work();
+    assert_eq!(
+        desk.status("shrink").victims,
+        ["mnist-worker-1", "mnist-worker-2", "mnist-worker-3"]
+    );
+    desk.settle();
+    assert_eq!(
+        (desk.end("shrink"), desk.workers()),
+        (succeeded(), "0".to_owned())
+    );
+    assert_eq!(desk.world.restarts(), (0, 0));
+}
+
+/// All pods that were there start anew once more.
+#[test]
+fn a_scale_out_of_a_rigid_job_whose_pods_do_not_run_is_undone() {
+    let mut desk = Desk::new(rigid(None));
+    desk.scale_out("grow", 2);
+    desk.work();
+    desk.world.kubelets_remove();
+    desk.work();
+    assert_eq!(desk.workers(), "0 1 2 3");
+    desk.world.run_on("mnist-worker-0", "node-0");
+    desk.world.tick(61);
+    desk.work();
+    assert_eq!(desk.targets, [4, 2]);
+    desk.settle();
+    assert_eq!(
+        (desk.end("grow"), desk.workers()),
+        (failed("TimedOut"), "0 1".to_owned())
+    );
+    assert_eq!(
+        (desk.world.phase(), desk.world.restarts()),
+        (Some(Running), (0, 0))
+    );
+}
+
+#[test]
+fn nobody_is_named_in_a_rigid_job() {
+    let mut desk = Desk::new(rigid(None));
+    desk.scale_in("named", &json!({"podNames": ["mnist-worker-1"]}));
+    desk.settle();
+    assert_eq!(
+        (desk.end("named"), desk.workers()),
+        (failed("PodsRefused"), "0 1".to_owned())
+    );
+    assert!(desk.message("named").contains("give toDelete.count"));
+}
+
+#[test]
+fn a_job_that_refuses_other_sizes_refuses_requests() {
+    let mut desk = Desk::new(rigid(Some(RigidPolicy::Refuse)));
+    desk.world
+        .edit(|spec| spec.elastic.as_mut().unwrap().replicas = 5);
+    desk.work();
+    desk.scale_out("grow", 2);
+    desk.settle();
+    assert_eq!(
+        (desk.end("grow"), desk.workers()),
+        (failed("SizeRefused"), "0 1".to_owned())
+    );
+    let message = desk.message("grow");
+    assert!(
+        message.starts_with("The job keeps its 2 pods: jax tells every pod"),
+        "{message}"
+    );
 }

@@ -10,6 +10,7 @@ mod pod_listener;
 mod query;
 mod route;
 mod upgrade;
+mod user_listener;
 mod watch;
 
 use std::convert::Infallible;

@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 
 use nix::sched::CloneFlags;
 
+use super::keyboard::Keyboard;
 use super::program::Program;
 use super::supervise::{Part, supervise};
 use super::{Error, Isolation, Network, STAGE, YARD_VARIABLE, Yard, namespace, this_program};
@@ -21,7 +22,13 @@ pub(super) fn outer(yard: &Yard) -> Result<ExitCode, Error> {
         // A terminal signals a whole process group: only the outer process should get the signal,
         // and forwards it once.
         .process_group(0);
-    supervise(Part::Outer, "the door", &mut door)
+    let mut keyboard = None;
+    if yard.has_keys {
+        let (outer, input) = Keyboard::new().map_err(Error::io("pass keys on"))?;
+        door.stdin(input);
+        keyboard = Some(outer);
+    }
+    supervise(Part::Outer, "the door", &mut door, keyboard)
 }
 
 /// Creates the namespaces and their first process.
@@ -40,7 +47,7 @@ pub(crate) fn door(arguments: &[OsString]) -> Result<ExitCode, Error> {
         &[std::process::id().to_string().as_ref()],
     );
     init.args(command);
-    supervise(Part::Door, "process 1", &mut init)
+    supervise(Part::Door, "process 1", &mut init, None)
 }
 
 /// Process 1 of the yard.
@@ -51,7 +58,7 @@ pub(crate) fn init(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let (name, arguments) = command.split_first().ok_or(Error::InvalidVariable)?;
     let mut worker = Command::new(this_program());
     worker.arg0(name).args(arguments);
-    supervise(Part::Init, "the worker", &mut worker)
+    supervise(Part::Init, "the worker", &mut worker, None)
 }
 
 /// The namespaces of a yard.

@@ -8,6 +8,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::keyboard::Keyboard;
 use super::{Error, is_ignored};
 
 /// Signals that are forwarded to the worker.
@@ -36,8 +37,14 @@ pub(super) enum Part {
     Init,
 }
 
-/// Runs a command and forwards signals until it ends. Orphans are reaped.
-pub(super) fn supervise(part: Part, what: &'static str, command: &mut Command) -> Result<ExitCode, Error> {
+/// Runs a command and forwards signals until it ends, and keys if there is a keyboard. Orphans are
+/// reaped.
+pub(super) fn supervise(
+    part: Part,
+    what: &'static str,
+    command: &mut Command,
+    mut keyboard: Option<Keyboard>,
+) -> Result<ExitCode, Error> {
     let quiet: SigSet = [WRITES].into_iter().collect();
     quiet.thread_block().map_err(Error::system("block signals"))?;
     let mut mask = SigSet::empty();
@@ -52,6 +59,9 @@ pub(super) fn supervise(part: Part, what: &'static str, command: &mut Command) -
     let child = command.spawn().map_err(|source| Error::Start { what, source })?;
     let child = Pid::from_raw(child.id().cast_signed());
     loop {
+        if let Some(keyboard) = &mut keyboard {
+            keyboard.run_until(&signals);
+        }
         let signal = match signals.read_signal() {
             Ok(Some(signal)) => signal,
             Ok(None) | Err(Errno::EINTR) => continue,
@@ -64,7 +74,12 @@ pub(super) fn supervise(part: Part, what: &'static str, command: &mut Command) -
                     return Ok(code);
                 }
             }
-            Ok(signal) => pass_on(part, child, signal)?,
+            Ok(signal) => {
+                if let Some(keyboard) = keyboard.as_mut().filter(|_| signal == Signal::SIGTSTP) {
+                    keyboard.leave();
+                }
+                pass_on(part, child, signal)?;
+            }
             Err(_) => {}
         }
     }

@@ -39,6 +39,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
             Network::Pod
         },
         isolation: has("--plain").then_some(Isolation::Plain),
+        keys: false,
     };
     let yard = match yard::enter(wanted, &state).unwrap() {
         Entered::Over(code) => return code,

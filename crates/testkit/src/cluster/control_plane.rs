@@ -223,6 +223,8 @@ pub fn controllers(plan: &Plan) -> Component {
         // A lost node is noticed soon; a node still has four chances to renew its lease.
         "--node-monitor-period=2s".to_owned(),
         "--node-monitor-grace-period=12s".to_owned(),
+        // The default is 15 s.
+        "--horizontal-pod-autoscaler-sync-period=2s".to_owned(),
         // The default is a directory of this machine.
         format!("--flex-volume-plugin-dir={}", layout.text("volume-plugins")),
         "--kube-api-qps=200".to_owned(),

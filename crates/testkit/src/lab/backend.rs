@@ -146,8 +146,8 @@ pub fn main(groups: &'static [Scenarios]) -> ExitCode {
     within(|| libtest_mimic::run(&Arguments::from_args(), trials).exit_code())
 }
 
-/// Adds images to those that are wanted.
-fn require_images(images: &'static [Image]) {
+/// Adds images to those that are wanted; before [`within`].
+pub fn require_images(images: &'static [Image]) {
     let mut wanted = IMAGES.lock();
     for image in images {
         if wanted.iter().all(|known| known.name != image.name) {

@@ -9,7 +9,10 @@ use crate::trainings::{documents, nodes, redirect, result};
 pub const SCENARIOS: Scenarios = scenarios!(
     "elastic",
     &[Image::AGENT],
-    [pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints]
+    [
+        pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints,
+        all_pods_of_a_rigid_job_start_anew_after_a_checkpoint,
+    ]
 );
 
 /// Real trainings that grow and shrink.
@@ -18,6 +21,7 @@ pub const TRAININGS: Scenarios = scenarios!(
     &[Image::AGENT, Image::HOROVOD],
     [
         horovod_trains_on_while_the_observer_tells_pods_to_leave,
+        plain_python_trains_on_while_the_observer_tells_pods_to_leave,
         torchrun_trains_on_while_the_observer_tells_pods_to_leave,
     ]
 );
@@ -135,6 +139,92 @@ fn pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints() {
     assert_eq!(status["restarts"], json!({"failures": 0, "disruptions": 0}));
 }
 
+/// Rank 0 saves for all when it is told to leave. The others know nothing, and are in no hurry.
+const RIGID_WORKER: &str = "\
+echo one of $JAX_NUM_PROCESSES
+if [ $JAX_PROCESS_ID != 0 ]; then exec sleep 1000; fi
+trap 'echo a signal came first; exit 9' TERM
+until [ -e $TRAINYARD_DRAIN/leave ]; do sleep 0.1; done
+touch $TRAINYARD_DRAIN/acknowledged
+sleep 3
+echo 7 >$TRAINYARD_DRAIN/checkpoint
+sleep 3
+";
+
+/// The pods of a job, by their names and UIDs.
+fn uids(lab: &Lab, job: &str) -> Vec<(String, String)> {
+    let names = lab.pods(job);
+    let uid = |name: &String| lab.get(&format!("pod {name}"))["metadata"]["uid"].to_string();
+    names.iter().map(|name| (name.clone(), uid(name))).collect()
+}
+
+fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
+    let (lab, _operator, aliases) = Lab::with_observer("rigid");
+    let workers = [Role::worker(1, RIGID_WORKER)];
+    let more = r#"{"elastic": {"replicas": 2, "maxReplicas": 4}}"#;
+    let mut manifest: Value = serde_json::from_str(&job("rigid", "jax", &workers, more)).unwrap();
+    let role = &mut manifest["spec"]["roles"][0];
+    role.as_object_mut().unwrap().remove("replicas");
+    role["restartPolicy"] = "OnFailure".into();
+    role["template"]["spec"]["hostAliases"] = aliases;
+    role["template"]["spec"]["terminationGracePeriodSeconds"] = 1.into();
+    lab.apply(&manifest.to_string()).unwrap();
+    wait_for_size(&lab, "rigid", 2);
+    let before = uids(&lab, "rigid");
+
+    let (mut pods, mut jobs) = (lab.follow("pods"), lab.follow("tj"));
+    scale(&lab, "rigid", 3);
+    let mut steps: Vec<String> = Vec::new();
+    jobs.until("the job has grown", |change| {
+        let Change::Applied(job) = change else {
+            panic!("the job is gone");
+        };
+        let step = job["status"]["scaling"]["step"].as_str();
+        steps.extend(
+            step.filter(|step| steps.last().is_none_or(|last| last != step))
+                .map(str::to_owned),
+        );
+        (job["status"]["replicas"] == 3 && job["status"]["scaling"].is_null()).then_some(())
+    });
+    let order = [
+        "Requested",
+        "Acknowledged",
+        "CheckpointDone",
+        "Restarting",
+        "Joining",
+    ];
+    let mut rest = order.iter();
+    assert!(
+        steps.iter().all(|step| rest.any(|next| next == step)) && steps.contains(&"Restarting".to_owned()),
+        "{steps:?}"
+    );
+    assert!(steps.contains(&"CheckpointDone".to_owned()), "{steps:?}");
+    let mut left = 0;
+    pods.until("both pods have gone", |change| {
+        let Change::Deleted(pod) = change else { return None };
+        if pod["metadata"]["name"] == "rigid-worker-0" {
+            assert_eq!(exit_code(pod, "main"), Some(0), "it had left before: {pod:#}");
+        }
+        left += 1;
+        (left == 2).then_some(())
+    });
+    let status = wait_for_size(&lab, "rigid", 3);
+    assert_eq!(status["restarts"], json!({"failures": 0, "disruptions": 0}));
+    let after = uids(&lab, "rigid");
+    assert_eq!(after.len(), 3);
+    for (name, uid) in &after {
+        assert!(before.iter().all(|(_, old)| old != uid), "{name} is new");
+        lab.until("it was told the new number", || {
+            let log = lab.try_logs(name)?;
+            if log.contains("one of 3") {
+                Ok(())
+            } else {
+                Err(log)
+            }
+        });
+    }
+}
+
 /// An example of one job of workers, with the image of tests, whose pods find the observer.
 fn elastic_example(example: &str, aliases: &Value) -> Vec<Value> {
     let mut documents = documents(example);
@@ -249,4 +339,38 @@ fn horovod_trains_on_while_the_observer_tells_pods_to_leave() {
     let of_rank_zero: Vec<&str> = log.lines().filter(|line| line.starts_with("[0]")).collect();
     assert_no_step_is_lost(&of_rank_zero.join("\n"));
     assert!(result(&log, "final loss ") <= 1e-2, "{log}");
+}
+
+/// A program without a framework, which finds the files of its drain.
+fn plain_python_trains_on_while_the_observer_tells_pods_to_leave() {
+    let (lab, _operator, aliases) = Lab::with_observer("python");
+    let (name, rank_zero) = ("elastic", "elastic-worker-0");
+    let mut documents = elastic_example(name, &aliases);
+    let main = &mut documents[0]["spec"]["roles"][0]["template"]["spec"]["containers"][0];
+    let sizes = json!({"name": "SIZES", "value": "3 5 4"});
+    main["env"].as_array_mut().unwrap().push(sizes);
+    for document in documents.iter().rev() {
+        lab.apply(&document.to_string()).unwrap();
+    }
+    wait_until_trained_by(&lab, rank_zero, 3);
+    scale(&lab, name, 5);
+    wait_until_trained_by(&lab, rank_zero, 5);
+    wait_for_size(&lab, name, 5);
+
+    let mut pods = lab.follow("pods");
+    scale(&lab, name, 4);
+    pods.until("the last worker has left by itself", |change| {
+        let (Change::Applied(pod) | Change::Deleted(pod)) = change;
+        let is_deleted = pod["metadata"]["deletionTimestamp"].is_string();
+        let leaves = pod["metadata"]["name"] == "elastic-worker-4" && is_deleted;
+        leaves.then(|| assert_eq!(exit_code(pod, "main"), Some(0), "{pod:#}"))
+    });
+    let ended = lab.wait_until_ended(name, "Succeeded");
+    assert_eq!(
+        ended["status"]["restarts"],
+        json!({"failures": 0, "disruptions": 0})
+    );
+    let log = lab.logs(rank_zero);
+    assert_no_step_is_lost(&log);
+    assert!(result(&log, "final loss ") <= 1e-3, "{log}");
 }

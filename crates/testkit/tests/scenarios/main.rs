@@ -10,6 +10,7 @@
     reason = "all of this is a test, which Clippy can not see without the usual harness"
 )]
 
+mod autoscaler;
 mod contract;
 mod declared;
 mod elastic;
@@ -31,6 +32,7 @@ use trainyard_testkit::lab;
 
 fn main() -> ExitCode {
     lab::main(&[
+        autoscaler::SCENARIOS,
         contract::SCENARIOS,
         declared::SCENARIOS,
         elastic::SCENARIOS,

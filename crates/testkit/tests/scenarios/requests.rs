@@ -170,23 +170,23 @@ fn requests_that_cannot_be_carried_out_say_why_and_remove_nobody() {
 /// Makes the scripts, shows what they have written, and trains until it is asked to go. The first
 /// has no executable bit. A script sees the variables of the container, and none of the agent's.
 const LAUNCHER: &str = r#"
-cat >/tmp/resize <<'END'
-echo "resize $1 because of <$WHY> on $TRAINYARD_ROLE, asked at <$TRAINYARD_OBSERVER>" >>/tmp/said
+cat >/scripts/resize <<'END'
+echo "resize $1 because of <$WHY> on $TRAINYARD_ROLE, asked at <$TRAINYARD_OBSERVER>" >>/scripts/said
 END
-cat >/tmp/fails <<'END'
+cat >/scripts/fails <<'END'
 #!/bin/sh
-echo "fails $1" >>/tmp/said
+echo "fails $1" >>/scripts/said
 echo "there is no room" >&2
 exit 7
 END
-cat >/tmp/hangs <<'END'
+cat >/scripts/hangs <<'END'
 #!/bin/sh
-sleep 1000 & echo $! >/tmp/child
+sleep 1000 & echo $! >/scripts/child
 wait
 END
-chmod +x /tmp/fails /tmp/hangs
-touch /tmp/said
-tail -f /tmp/said &
+chmod +x /scripts/fails /scripts/hangs
+touch /scripts/said
+tail -f /scripts/said &
 trap 'exit 0' TERM
 while true; do sleep 0.2; done
 "#;
@@ -208,6 +208,9 @@ fn running_with_launcher(lab: &Lab, aliases: &Value) {
     for role in spec["roles"].as_array_mut().unwrap() {
         role["template"]["spec"]["hostAliases"] = aliases.clone();
     }
+    let pod = &mut spec["roles"][0]["template"]["spec"];
+    pod["volumes"] = json!([{"name": "scripts", "emptyDir": {}}]);
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "scripts", "mountPath": "/scripts"}]);
     spec["roles"][1].as_object_mut().unwrap().remove("replicas");
     lab.apply(&manifest.to_string()).unwrap();
     lab.wait_for_phase("job", "Running");
@@ -220,7 +223,7 @@ fn a_launcher_runs_the_scripts_that_the_observer_tells_it_of() {
 
     let why = r#"it's "$(late)" & $HOME"#;
     let env = json!([{"name": "WHY", "value": why}]);
-    let script = json!({"toAdd": {"count": 1}, "script": "/tmp/resize", "env": env});
+    let script = json!({"toAdd": {"count": 1}, "script": "/scripts/resize", "env": env});
     ask(&lab, "ScaleOut", "more", script);
     let status = end(&lab, "scaleout", "more");
     assert_eq!(status["phase"], "ScaleSucceeded", "{status}");
@@ -240,7 +243,7 @@ fn a_launcher_runs_the_scripts_that_the_observer_tells_it_of() {
 
     // Nobody leaves if the script fails, and those who have joined are removed.
     let fails =
-        json!({"toDelete": {"podNames": ["job-worker-1"]}, "script": "/tmp/fails", "backoffLimit": 1});
+        json!({"toDelete": {"podNames": ["job-worker-1"]}, "script": "/scripts/fails", "backoffLimit": 1});
     ask(&lab, "ScaleIn", "fails", fails);
     let status = end(&lab, "scalein", "fails");
     let message = "Nobody leaves. Attempt 2 of 2 has ended with exit code 7: there is no room";
@@ -256,7 +259,7 @@ fn a_launcher_runs_the_scripts_that_the_observer_tells_it_of() {
             .count();
         if times == 2 { Ok(()) } else { Err(said) }
     });
-    let hangs = json!({"toAdd": {"count": 1}, "script": "/tmp/hangs", "timeoutSeconds": 20});
+    let hangs = json!({"toAdd": {"count": 1}, "script": "/scripts/hangs", "timeoutSeconds": 20});
     ask(&lab, "ScaleOut", "hangs", hangs);
     let status = end(&lab, "scaleout", "hangs");
     let message = status["message"].as_str().unwrap();

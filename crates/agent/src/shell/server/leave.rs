@@ -5,7 +5,7 @@
 //! when the launcher has taken its processes away.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,24 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// command, and takes a host that does not answer for broken.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Waits until the pod is told to leave by a file in this directory, then until no command has run
-/// for a while, and calls `end`.
-pub fn end_when_left(directory: &Path, idle_timeout: Duration, commands: &Commands, end: impl FnOnce()) {
+/// How a pod is told to leave, and who says that it knows.
+#[derive(Debug)]
+pub struct Leave {
+    /// The directory with the files by which it is told.
+    pub directory: PathBuf,
+    /// The programs that are started in it say themselves that they know.
+    pub is_silent: bool,
+}
+
+/// Waits until the pod is told to leave by a file, then until no command has run for a while, and
+/// calls `end`.
+pub fn end_when_left(leave: &Leave, idle_timeout: Duration, commands: &Commands, end: impl FnOnce()) {
+    let Leave { directory, is_silent } = leave;
     while !directory.join(LEAVE).exists() {
         thread::sleep(POLL_INTERVAL);
     }
     log("this pod is to leave the job, and ends when no command runs in it");
-    if let Err(error) = fs::write(directory.join(ACKNOWLEDGED), "") {
+    if !is_silent && let Err(error) = fs::write(directory.join(ACKNOWLEDGED), "") {
         // The operator takes it for a program that knows nothing of this, and deletes the pod.
         log(&format!("can't acknowledge it: {error}"));
     }
@@ -58,7 +68,11 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let idle = Duration::from_millis(1);
-                end_when_left(directory.path(), idle, &commands, || ended.send(()).unwrap());
+                let leave = Leave {
+                    directory: directory.path().to_owned(),
+                    is_silent: false,
+                };
+                end_when_left(&leave, idle, &commands, || ended.send(()).unwrap());
             });
             assert_eq!(end.try_recv(), Err(TryRecvError::Empty), "nobody has told it");
             fs::write(directory.path().join(LEAVE), "").unwrap();
@@ -71,5 +85,19 @@ mod tests {
             end.recv().unwrap();
         });
         CHILDREN.reap();
+    }
+
+    #[test]
+    fn a_server_says_nothing_for_programs_that_speak_for_themselves() {
+        let directory = tempfile::tempdir().unwrap();
+        let commands = Commands::new(CHILDREN.clone());
+        fs::write(directory.path().join(LEAVE), "").unwrap();
+        let leave = Leave {
+            directory: directory.path().to_owned(),
+            is_silent: true,
+        };
+        let mut has_ended = false;
+        end_when_left(&leave, Duration::from_millis(1), &commands, || has_ended = true);
+        assert!(has_ended && !directory.path().join(ACKNOWLEDGED).exists());
     }
 }

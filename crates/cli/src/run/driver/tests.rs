@@ -2,6 +2,7 @@
 //! happens when.
 
 mod drain;
+mod keys;
 mod progress;
 
 use std::collections::BTreeMap;
@@ -82,6 +83,7 @@ struct Stage {
     logs: Arc<Logs>,
     shown: Recorded,
     interrupt: UnboundedSender<()>,
+    key: UnboundedSender<SizeKey>,
     progress: UnboundedSender<(String, String)>,
     run: JoinHandle<Result<Summary, Error>>,
 }
@@ -104,6 +106,7 @@ fn plan(timeout: Option<Duration>) -> Plan {
         companions: vec![config],
         notes: vec!["take care".to_owned()],
         timeout,
+        has_keys: false,
     }
 }
 
@@ -127,11 +130,13 @@ impl Stage {
         server.attach_node(NODE, logs.clone());
         let shown = Recorded::default();
         let ((interrupt, interrupts), (progress, reports)) = (unbounded(), unbounded());
+        let (key, keys) = unbounded();
         let run = tokio::spawn({
             let (client, mut shown) = (reach(client.clone()), shown.clone());
             async move {
                 let start = Instant::now();
-                Box::pin(drive(client, plan, start, &mut shown, interrupts, reports)).await
+                let driven = drive(client, plan, start, &mut shown, interrupts, keys, reports);
+                Box::pin(driven).await
             }
         });
         let stage = Self {
@@ -139,6 +144,7 @@ impl Stage {
             logs,
             shown,
             interrupt,
+            key,
             progress,
             run,
         };
@@ -448,6 +454,7 @@ async fn a_name_that_is_taken_is_refused() {
         Instant::now(),
         &mut shown,
         interrupts,
+        futures::stream::pending(),
         nothing,
     );
     let error = Box::pin(second).await.unwrap_err();

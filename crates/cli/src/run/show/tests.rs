@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use indicatif::InMemoryTerm;
-use trainyard_api::JobPhase;
+use trainyard_api::{JobPhase, ScalingStep};
 
 use super::*;
 use crate::run::outcome::Outcome;
-use crate::run::view::{Bar, Cause, Source, Stop};
+use crate::run::view::{Bar, Cause, Change, Size, Source, Stop};
 
 /// A stream that can be read by the test.
 #[derive(Clone, Default)]
@@ -249,6 +249,7 @@ fn dashboard() -> Dashboard {
         job: "mnist".to_owned(),
         phase: (JobPhase::Running, Duration::from_millis(2_300)),
         roles: vec![("worker".to_owned(), 3, 4)],
+        size: None,
         progress: Some(Bar {
             fraction: Some(0.25),
             facts: vec!["step 10/40".to_owned(), "loss 0.5000".to_owned()],
@@ -319,6 +320,41 @@ fn the_present_shrinks_and_grows() {
     assert_eq!(terminal.contents(), "mnist Running 2.3 s  worker 3/4");
     drop(show);
     assert_eq!(terminal.contents(), "");
+}
+
+#[test]
+fn an_elastic_job_has_its_size_and_who_joins_or_leaves() {
+    let terminal = InMemoryTerm::new(20, 100);
+    let mut show = Live::to_terminal(terminal.clone(), PALE);
+    let mut dashboard = dashboard();
+    dashboard.progress = None;
+    let change = |leaving: Option<ScalingStep>| Change {
+        role: "worker".to_owned(),
+        pods: "2,4-5".to_owned(),
+        leaving,
+    };
+    let mut size = Size {
+        now: 4,
+        target: 4,
+        min: 2,
+        max: Some(6),
+        change: None,
+        has_keys: true,
+    };
+    let mut line = |size: &Size| {
+        dashboard.size = Some(size.clone());
+        show.draw(&dashboard).unwrap();
+        terminal.contents().lines().last().unwrap().to_owned()
+    };
+    assert_eq!(line(&size), "size 4 (2 to 6)  keys + and - change it");
+    (size.target, size.change) = (1, Some(change(Some(ScalingStep::Acknowledged))));
+    assert_eq!(
+        line(&size),
+        "size 4 → 1 (2 to 6)  worker 2,4-5 leaves: Acknowledged  keys + and - change it"
+    );
+    (size.target, size.max, size.has_keys) = (4, None, false);
+    size.change = Some(change(None));
+    assert_eq!(line(&size), "size 4 (2 or more)  worker 2,4-5 joins");
 }
 
 #[test]

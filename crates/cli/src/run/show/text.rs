@@ -6,7 +6,7 @@ use trainyard_api::JobResult;
 
 use super::style::{Emphasis, Paint};
 use crate::run::outcome::Outcome;
-use crate::run::view::{Bar, Dashboard, Item, Source, Stop, Summary, humanize};
+use crate::run::view::{Bar, Change, Dashboard, Item, Size, Source, Stop, Summary, humanize};
 
 /// Troubles beyond these are counted, not listed.
 const MAX_TROUBLES: usize = 3;
@@ -114,6 +114,7 @@ pub fn dashboard_lines(dashboard: &Dashboard, paint: Paint, width: usize) -> Vec
     if let Some(progress) = &dashboard.progress {
         lines.push(bar(progress, paint, width));
     }
+    lines.extend(dashboard.size.as_ref().map(|size| size_line(size, paint)));
     for (source, trouble) in dashboard.troubles.iter().take(MAX_TROUBLES) {
         lines.push(format!(
             "{}: {}",
@@ -137,6 +138,34 @@ pub fn dashboard_lines(dashboard: &Dashboard, paint: Paint, width: usize) -> Vec
         lines.push(paint.paint(Emphasis::Warning, text));
     }
     lines
+}
+
+/// How large an elastic job is and will be, who joins or leaves, and which keys change that.
+fn size_line(size: &Size, paint: Paint) -> String {
+    let Size {
+        now,
+        target,
+        min,
+        max,
+        ..
+    } = size;
+    let arrow = (now != target).then(|| format!(" → {target}"));
+    let most = max.map_or_else(|| "or more".to_owned(), |max| format!("to {max}"));
+    let mut line = format!("size {now}{} ({min} {most})", arrow.unwrap_or_default());
+    if let Some(Change { role, pods, leaving }) = &size.change {
+        let what = match leaving {
+            Some(step) => format!("{role} {pods} leaves: {}", step.as_str()),
+            None => format!("{role} {pods} joins"),
+        };
+        line = format!("{line}  {}", paint.paint(Emphasis::Warning, what));
+    }
+    if size.has_keys {
+        line = format!(
+            "{line}  {}",
+            paint.paint(Emphasis::Faint, "keys + and - change it")
+        );
+    }
+    line
 }
 
 #[allow(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trainyard_api::JobPhase;
 
-use super::{PodPhase, ReportedProgress, Source, Stop, View, humanize};
+use super::{PodPhase, ReportedProgress, Size, Source, Stop, View, humanize};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dashboard {
@@ -13,6 +13,8 @@ pub struct Dashboard {
     pub phase: (JobPhase, Duration),
     /// For each role: how many pods run or have succeeded, and how many there are.
     pub roles: Vec<(String, usize, usize)>,
+    /// Of an elastic job.
+    pub size: Option<Size>,
     pub progress: Option<Bar>,
     /// Pods that can't start, with the reason.
     pub troubles: Vec<(Source, String)>,
@@ -45,6 +47,7 @@ impl View {
             job: self.job.clone(),
             phase: (phase, now.saturating_sub(since)),
             roles: roles.collect(),
+            size: self.size(),
             progress: self
                 .job_progress()
                 .map(|progress| bar(progress, now))

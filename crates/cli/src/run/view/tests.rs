@@ -5,6 +5,7 @@ use trainyard_api::names;
 use trainyard_core::build::MAIN_CONTAINER;
 
 use super::*;
+use crate::run::keys::SizeKey;
 use crate::run::outcome::Outcome;
 
 /// A run of a job `mnist` with two workers, and the time since its start.
@@ -449,4 +450,53 @@ fn the_summary_is_a_document() {
             "notes": ["something"],
         })
     );
+}
+
+fn elastic_job(replicas: i32, status: &Value) -> Event {
+    let mut job = job(status);
+    job.spec.elastic =
+        serde_json::from_value(json!({"replicas": replicas, "minReplicas": 2, "maxReplicas": 6})).unwrap();
+    job.spec.roles[0].replicas = None;
+    job.metadata.generation = Some(i64::from(replicas));
+    Event::Job(Box::new(job))
+}
+
+#[test]
+fn an_elastic_job_shows_how_large_it_is_and_will_be() {
+    let mut run = Run::new();
+    assert_eq!(run.dashboard().size, None);
+    run.then(elastic_job(4, &json!({"phase": "Running", "replicas": 4})));
+    let size = run.dashboard().size.unwrap();
+    assert_eq!((size.now, size.target, size.min, size.max), (4, 4, 2, Some(6)));
+    assert_eq!((size.change, size.has_keys), (None, false));
+
+    run.view.offer_keys();
+    let scaling = json!({"from": 4, "to": 5, "step": "Joining", "joining": "4"});
+    run.then(elastic_job(
+        5,
+        &json!({"phase": "Scaling", "replicas": 5, "scaling": scaling}),
+    ));
+    let size = run.dashboard().size.unwrap();
+    assert_eq!((size.now, size.target, size.has_keys), (5, 5, true));
+    let change = size.change.unwrap();
+    assert_eq!((&*change.pods, change.leaving), ("4", None));
+    assert_eq!(run.dashboard().roles[0].2, 5);
+
+    // A watch that is late does not undo what a key has done.
+    let scaling = json!({"from": 4, "to": 3, "step": "Requested", "victims": "3"});
+    run.then(elastic_job(
+        3,
+        &json!({"phase": "Scaling", "replicas": 4, "scaling": scaling}),
+    ));
+    let size = run.dashboard().size.unwrap();
+    assert_eq!((size.now, size.target), (4, 5));
+    assert_eq!(
+        size.change.unwrap().leaving,
+        Some(trainyard_api::ScalingStep::Requested)
+    );
+    assert_eq!(run.view.next_size(SizeKey::More), Ok(6));
+    assert_eq!(run.view.next_size(SizeKey::Fewer), Ok(4));
+
+    run.then(Event::Stopping(Stop::Interrupted));
+    assert!(!run.dashboard().size.unwrap().has_keys);
 }

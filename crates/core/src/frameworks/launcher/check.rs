@@ -71,7 +71,7 @@ fn processes(job: &TrainingJob) -> i64 {
         launches || role.name == WORKER
     });
     let each = hosts.map(|role| {
-        let replicas = i64::from(role.replicas.unwrap_or(1));
+        let replicas = i64::from(job.spec.most_replicas(role));
         let slots = main_of(role).map_or(1, |main| slots(job, main));
         replicas.saturating_mul(slots.into())
     });

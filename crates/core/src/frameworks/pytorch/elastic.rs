@@ -6,7 +6,7 @@
 use trainyard_api::{PodQuorum, TrainingJob};
 
 use super::{PORT, Pytorch, master_address, procs_per_node};
-use crate::job::{Env, Environment, Framework, Job, Replica, RoleRule};
+use crate::job::{Elasticity, Env, Environment, Framework, Job, Replica, RoleRule};
 
 /// Seconds that pods wait for the pod of rank 0, and for each other: images may have to be pulled.
 const JOIN_TIMEOUT: i32 = 600;
@@ -34,7 +34,7 @@ pub(super) fn framework() -> Framework {
         roles: vec![RoleRule::optional("master").single(), worker],
         trains_as_one: true,
         resizes: false,
-        is_elastic: true,
+        elasticity: Elasticity::Live,
         tells_bounds: true,
         ports: Some(Box::new(Pytorch)),
         validation: Some(Box::new(Pytorch)),

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
     Completion, CreatePolicy, Dependency, DependencyState, Dialect, Elastic, MANAGED_BY_TRAINYARD, Placement,
-    ProgressPolicy, Refill, RestartPolicy, RoleSpec, RunPolicy, Spread, StartAt, TrainingJob, UpdatePolicy,
-    ValidSizes,
+    ProgressPolicy, Refill, RestartPolicy, RigidPolicy, RoleSpec, RunPolicy, Spread, StartAt, TrainingJob,
+    UpdatePolicy, ValidSizes,
 };
 
 use super::launch::{Options, options};
@@ -91,10 +91,11 @@ fn elastic() -> BoxedStrategy<Elastic> {
     let start = option::of(select(vec![StartAt::Min, StartAt::Target]));
     let refill = option::of(select(vec![Refill::Always, Refill::Never]));
     let seconds = (option::of(seconds()), option::of(seconds()));
+    let rigid = option::of(select(RigidPolicy::ALL.to_vec()));
     let replicas = prop_oneof![8 => 1..5i32, 1 => number().prop_map(|number| number.min(9))];
-    (replicas, bounds, sizes, start, refill, seconds)
+    (replicas, bounds, sizes, start, refill, rigid, seconds)
         .prop_map(
-            |(replicas, (min, max), valid_sizes, start_at, refill, (drain, pause))| Elastic {
+            |(replicas, (min, max), valid_sizes, start_at, refill, rigid, (drain, pause))| Elastic {
                 role: None,
                 replicas,
                 min_replicas: min,
@@ -102,6 +103,7 @@ fn elastic() -> BoxedStrategy<Elastic> {
                 valid_sizes,
                 start_at,
                 refill,
+                rigid,
                 drain_timeout_seconds: drain,
                 pause_timeout_seconds: pause,
             },

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
     AcceptedRole, AcceptedRules, CleanPodPolicy, EndedPods, Fingerprint, Incident, JobPhase,
-    PendingReplacement, Progress, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause,
-    Scaling, ScalingStep, TrainingJobStatus,
+    PendingReplacement, Progress, RestartCause, RestartRecord, RestartedRole, Restarts, RolePhase,
+    RoleStatus, RootCause, Scaling, ScalingStep, TrainingJobStatus,
 };
 
 use super::{
@@ -89,9 +89,19 @@ fn scaling() -> BoxedStrategy<Scaling> {
     let indices = || option::of("[0-9,-]{0,6}");
     let step = select(ScalingStep::ALL.to_vec());
     let times = (option::of(time()), option::of(time()));
-    ((0..6i32, 0..6i32), step, times, indices(), indices())
+    let role = (select(vec!["worker", "launcher", "a"]), indices(), indices()).prop_map(
+        |(name, victims, joining)| RestartedRole {
+            name: name.to_owned(),
+            acknowledged: victims.clone(),
+            checkpointed: joining.clone(),
+            victims,
+            joining,
+        },
+    );
+    let roles = prop_oneof![2 => Just(Vec::new()), 1 => vec(role, 0..3)];
+    ((0..6i32, 0..6i32), step, times, indices(), indices(), roles)
         .prop_map(
-            |((from, to), step, (since, deadline), victims, joining)| Scaling {
+            |((from, to), step, (since, deadline), victims, joining, roles)| Scaling {
                 from,
                 to,
                 step,
@@ -101,6 +111,7 @@ fn scaling() -> BoxedStrategy<Scaling> {
                 checkpointed: joining.clone(),
                 victims,
                 joining,
+                roles,
                 request: None,
                 message: None,
             },

@@ -10,7 +10,8 @@ use crate::host::{cgroup, remove_tree};
 /// The file that a run locks. The kernel releases the lock however the run ends.
 const LOCK: &str = "lock";
 
-const RUN: &str = "run-";
+/// How the names of directories of runs begin.
+pub(crate) const RUN: &str = "run-";
 
 /// The least that a run needs.
 const NEEDED_BYTES: usize = 64 * 1024;
