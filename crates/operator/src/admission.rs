@@ -114,11 +114,11 @@ async fn answer(reviewer: &Reviewer, access: &Access, hook: Hook, body: Body) ->
             return bad((StatusCode::REQUEST_TIMEOUT, sentence.to_owned()));
         }
     };
-    let mut reviewed = reviewer.review(hook, &body);
-    if hook == Hook::Script && reviewer.reviews_scripts() && matches!(reviewed, Ok((Review::Allowed, _))) {
-        reviewed = check_access(access, &body).await.unwrap_or(reviewed);
+    let mut outcome = reviewer.review(hook, &body);
+    if hook == Hook::Script && reviewer.reviews_scripts() && matches!(outcome, Ok((Review::Allowed, _))) {
+        outcome = check_access(access, &body).await.unwrap_or(outcome);
     }
-    match reviewed {
+    match outcome {
         Ok((result, answer)) => {
             let kind = [(header::CONTENT_TYPE, "application/json")];
             (result, (kind, answer).into_response())

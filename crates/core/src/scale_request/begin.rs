@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use trainyard_api::{Elastic, FieldError, JobPhase, ScalePhase, ScalePolicy, ScaleReason, TrainingJobStatus};
 
-use super::{Case, Change, Next, Removal, RequestSpec, RequestStep};
+use super::{Case, Change, Next, Removal, RequestSpec, RequestStep, script};
 use crate::indices;
 use crate::job::Job;
 use crate::members::Members;
@@ -38,7 +38,7 @@ impl Case<'_> {
             let message = format!("The job keeps its {has} pods: {refusal}.");
             return self.fail(ScaleReason::SizeRefused, message);
         }
-        if let Some(why) = self.script_obstacle(spec, view, job) {
+        if let Some(why) = script::obstacle(spec, view, job) {
             return self.fail(ScaleReason::ScriptRefused, why);
         }
         if let Some(what) = unsettled(view, elastic.spec) {

@@ -47,17 +47,6 @@ enum Attempt {
 }
 
 impl Case<'_> {
-    /// Why the script of a request can't be run at all.
-    pub(super) fn script_obstacle(
-        &self,
-        spec: &RequestSpec,
-        view: &View<'_>,
-        job: &Job<'_>,
-    ) -> Option<String> {
-        spec.script.as_ref()?;
-        find_host(view, job).err()
-    }
-
     /// Returns true if the launcher can't be told of so many pods.
     pub(super) fn is_too_long(
         &self,
@@ -300,6 +289,12 @@ impl Case<'_> {
             timeout_seconds: spec.timeout_seconds,
         }
     }
+}
+
+/// Why the script of a request can't be run at all.
+pub(super) fn obstacle(spec: &RequestSpec, view: &View<'_>, job: &Job<'_>) -> Option<String> {
+    spec.script.as_ref()?;
+    find_host(view, job).err()
 }
 
 fn find_host(view: &View<'_>, job: &Job<'_>) -> Result<ScriptHost, String> {
