@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,42 +67,6 @@ fn read(environment: Environment<'_>) -> Result<Config, SettingError> {
         path: observer::drain(&namespace, &job),
         directory: settings::required(environment, environment::DRAIN_DIRECTORY)?.into(),
     })
-}
-
-/// Listens on one connection until it fails, or nobody wants to hear more.
-fn listen(config: &Config, heard: &mut bool, tell: &Sender<Drain>) -> Result<(), ObserverError> {
-    let mut answer = config.observer.ask(&config.path)?;
-    loop {
-        let line = answer.next_line()?;
-        *heard = true;
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let drain = Drain::read(&line).map_err(|problem| answer.nonsense(problem))?;
-        if tell.send(drain).is_err() {
-            return Ok(());
-        }
-    }
-}
-
-/// Listens on one connection after another.
-fn follow(config: &Config, tell: &Sender<Drain>) {
-    let (mut backoff, mut logged) = (Backoff::default(), String::new());
-    loop {
-        let mut heard = false;
-        let Err(failure) = listen(config, &mut heard, tell) else {
-            return;
-        };
-        if heard {
-            backoff.reset();
-        }
-        let trouble = failure.to_string();
-        if trouble != logged {
-            let _ = writeln!(io::stderr(), "{PROGRAM}: {trouble}; trying again");
-            logged = trouble;
-        }
-        thread::sleep(backoff.pause(failure.max_pause(), fastrand::f64()));
-    }
 }
 
 /// How far the program is, by the files that it has made.
@@ -211,7 +175,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     };
     let (tell, told) = channel();
     thread::scope(|scope| {
-        scope.spawn(|| follow(&config, &tell));
+        scope.spawn(|| config.observer.follow(&config.path, Drain::read, &tell));
         match run(&config, &told) {
             Ok(()) => 0,
             Err(error) => {

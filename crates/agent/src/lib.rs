@@ -27,6 +27,7 @@ pub mod observer;
 mod pdsh;
 pub mod progress;
 mod run;
+mod scripts;
 mod settings;
 pub mod shell;
 mod signals;

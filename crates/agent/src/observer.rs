@@ -2,6 +2,7 @@
 
 mod address;
 mod connection;
+mod follow;
 mod response;
 mod token;
 mod trust;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
-use trainyard_contract::observer::{IDLE_TIMEOUT, LINES, LINES_TYPE};
+use trainyard_contract::observer::{IDLE_TIMEOUT, LINES, LINES_TYPE, NOT_LEADING};
 
 pub use address::{Address, AddressError};
 pub use connection::Connection;
@@ -112,6 +113,20 @@ pub enum ObserverError {
 }
 
 impl ObserverError {
+    /// Returns true if the replica was the wrong one; another connection may lead to another.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        let is_misdirected = |problem: &AnswerError| {
+            matches!(
+                problem,
+                AnswerError::Refused {
+                    status: NOT_LEADING,
+                    ..
+                }
+            )
+        };
+        matches!(self, Self::Answer { problem, .. } if is_misdirected(problem))
+    }
+
     /// The longest pause before the next attempt. It is longer after a refusal, because the server
     /// has to check the token each time.
     pub fn max_pause(&self) -> Duration {

@@ -15,12 +15,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use trainyard_contract::observer::{self, NOT_LEADING, ProgressReport, number_text};
+use trainyard_contract::observer::{self, ProgressReport, number_text};
 use trainyard_contract::{environment, modes};
 
 use crate::backoff::Backoff;
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
-use crate::observer::{AnswerError, ObserverClient, ObserverError};
+use crate::observer::{ObserverClient, ObserverError};
 use crate::settings::{self, Environment, SettingError};
 
 use reader::Reader;
@@ -73,20 +73,6 @@ fn body(report: &Report) -> String {
         total: step(report.total),
     }
     .write()
-}
-
-/// Whether the replica was the wrong one; another connection may lead to another.
-fn is_elsewhere(failure: &ObserverError) -> bool {
-    let misdirected = |problem: &AnswerError| {
-        matches!(
-            problem,
-            AnswerError::Refused {
-                status: NOT_LEADING,
-                ..
-            }
-        )
-    };
-    matches!(failure, ObserverError::Answer { problem, .. } if misdirected(problem))
 }
 
 /// When to send what.
@@ -142,7 +128,7 @@ impl<S: FnMut(&str) -> Result<(), ObserverError>> Sender<S> {
             }
             Err(failure) => {
                 let trouble = failure.to_string();
-                let elsewhere = is_elsewhere(&failure);
+                let elsewhere = failure.is_elsewhere();
                 if !elsewhere && trouble != self.logged {
                     let _ = writeln!(err, "{PROGRAM}: {trouble}; trying again");
                     self.logged = trouble;
@@ -242,6 +228,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::observer::AnswerError;
 
     fn said(line: &str) -> Report {
         report::parse(line).unwrap().unwrap()

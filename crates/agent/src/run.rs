@@ -13,10 +13,11 @@ use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
-use trainyard_contract::modes;
+use trainyard_contract::{environment, modes};
 
 use crate::children::{Children, Started};
 use crate::mode::{Mode, PROGRAM, report_misuse};
+use crate::scripts::{OF_AGENT, Scripts};
 use crate::shell::server::{Config, Server};
 use crate::signals;
 
@@ -39,6 +40,11 @@ faults, and those of real time. Processes that others have left are taken note o
 Options:
   --serve  Run commands for other pods of the same job meanwhile; see `trainyard-agent serve --help` for what may be in
            the environment. They are ended when the command has ended: SIGTERM, and after 2 s SIGKILL
+
+Environment:
+  TRAINYARD_SCRIPTS  If it is set, run the scripts of ScaleIns and ScaleOuts of this job beside the command, when the
+                     operator says so; TRAINYARD_OBSERVER, TRAINYARD_AUTHORITY, TRAINYARD_NAMESPACE, TRAINYARD_JOB and
+                     TRAINYARD_TOKEN_FILE as for `trainyard-agent wait`
 
 Exit codes: that of the command, or 128 and the number of the signal that has ended it; 127 there is no such program,
 126 it can't be run, 125 this program itself can't work, 2 a word before the command makes no sense.
@@ -91,6 +97,11 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     } else {
         None
     };
+    let scripts = run_scripts(&mut command, &children, err);
+    let mut fail = |code, problem: &dyn std::fmt::Display| {
+        let _ = writeln!(err, "{PROGRAM}: {problem}");
+        code
+    };
     let started = match children.start(&mut command) {
         Ok(started) => started,
         Err(error) => {
@@ -101,10 +112,29 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     };
     hand_over_terminal(started.pid);
     let code = forward_signals(&mut signals, &children, started);
+    if let Some(scripts) = scripts {
+        scripts.end();
+    }
     if let Some(server) = server {
         server.end();
     }
     code
+}
+
+/// Runs scripts beside the command, if the operator has asked for it. The command does not depend
+/// on them.
+fn run_scripts(command: &mut Command, children: &Arc<Children>, err: &mut dyn Write) -> Option<Scripts> {
+    let scripts = Scripts::start(&|name| std::env::var_os(name), children.clone());
+    let scripts = scripts.unwrap_or_else(|error| {
+        let _ = writeln!(err, "{PROGRAM}: no script can be run here: {error}");
+        None
+    });
+    if std::env::var_os(environment::SCRIPTS).is_some() {
+        for variable in OF_AGENT {
+            command.env_remove(variable);
+        }
+    }
+    scripts
 }
 
 /// Forwards signals until the command has ended. Returns its exit code.

@@ -46,7 +46,7 @@ pub use role::{
 pub use run_policy::{CleanPodPolicy, RunPolicy, UpdatePolicy};
 pub use scale_request::{
     JobRef, ScaleIn, ScaleInSpec, ScaleKind, ScaleOut, ScaleOutSpec, ScalePhase, ScalePolicy, ScaleReason,
-    ScaleRequestRef, ScaleRequestStatus, ToAdd, ToDelete,
+    ScaleRequestRef, ScaleRequestStatus, ScriptStatus, ScriptVariable, ToAdd, ToDelete,
 };
 pub use status::{
     AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, JobResult, PendingReplacement,

@@ -11,6 +11,16 @@ use crate::words::words;
 pub const TIMEOUT_SECONDS: i64 = 60;
 /// The most pods or nodes that a request can name.
 pub const MAX_NAMED: usize = 1000;
+/// The longest `script`, in characters.
+pub const MAX_SCRIPT: usize = 1024;
+/// The most variables of a script.
+pub const MAX_VARIABLES: usize = 32;
+/// The longest name of a variable of a script, in characters.
+pub const MAX_VARIABLE_NAME: usize = 256;
+/// The longest value of a variable of a script, in characters.
+pub const MAX_VARIABLE_VALUE: usize = 4096;
+/// The most attempts after the first one.
+pub const MAX_BACKOFF_LIMIT: i32 = 100;
 
 /// Asks an elastic job to do with fewer pods: so many of them, or those that are named.
 #[allow(clippy::duplicated_attributes, reason = "every printed column has a type")]
@@ -74,8 +84,28 @@ pub struct ScaleInSpec {
     #[schemars(range(min = 0, max = 86_400))]
     pub drain_timeout_seconds: Option<i64>,
 
-    /// Seconds that the request waits for a job that does not exist, and for the change to begin.
-    /// After that it fails. Default: 60.
+    /// A program of the launcher's container that is run there before they are told, with the pods
+    /// that leave as its one argument: `host:slots,host:slots`. No shell reads it or its variables.
+    /// A file that is not executable is run by `sh`. If it fails, nobody leaves. Only jobs with a
+    /// launcher that has a command can run it. Whoever creates such a request needs the right to
+    /// `create pods/exec` in this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_SCRIPT))]
+    pub script: Option<String>,
+
+    /// Variables of the script, besides those of the launcher's container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_VARIABLES))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub env: Option<Vec<ScriptVariable>>,
+
+    /// How often a script that fails is tried again. Default: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = MAX_BACKOFF_LIMIT))]
+    pub backoff_limit: Option<i32>,
+
+    /// Seconds that the request waits for a job that does not exist, that each attempt of the
+    /// script may take, and then for the change to begin. After that it fails. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_seconds: Option<i64>,
@@ -143,9 +173,29 @@ pub struct ScaleOutSpec {
     #[schemars(with = "ScalePolicy")]
     pub policy: Option<ScalePolicy>,
 
-    /// Seconds that the request waits for a job that does not exist, and that the new pods have
-    /// until they run. After that it fails: the new pods are removed, and the job has the size that
-    /// it had. Default: 60.
+    /// A program of the launcher's container that is run there when they run, with the pods that
+    /// have joined as its one argument: `host:slots,host:slots`. No shell reads it or its
+    /// variables. A file that is not executable is run by `sh`. If it fails, the new pods are
+    /// removed. Only jobs with a launcher that has a command can run it. Whoever creates such a
+    /// request needs the right to `create pods/exec` in this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_SCRIPT))]
+    pub script: Option<String>,
+
+    /// Variables of the script, besides those of the launcher's container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_VARIABLES))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub env: Option<Vec<ScriptVariable>>,
+
+    /// How often a script that fails is tried again. Default: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = MAX_BACKOFF_LIMIT))]
+    pub backoff_limit: Option<i32>,
+
+    /// Seconds that the request waits for a job that does not exist, that the new pods have until
+    /// they run, and that each attempt of the script may take. After that it fails: the new pods
+    /// are removed, and the job has the size that it had. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_seconds: Option<i64>,
@@ -201,6 +251,19 @@ pub struct ToAdd {
     pub count: i32,
 }
 
+/// A variable of a script.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScriptVariable {
+    /// Its name.
+    #[schemars(length(min = 1, max = MAX_VARIABLE_NAME))]
+    pub name: String,
+    /// Its value, as it is. Default: empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_VARIABLE_VALUE))]
+    pub value: Option<String>,
+}
+
 words! {
     /// What happens if a job can't have the size that a request asks for.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -221,7 +284,8 @@ pub struct ScaleRequestStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<ScalePhase>,
 
-    /// Created, Scaling, ScaleSucceeded, ScaleFailed, each with its reason and a sentence.
+    /// Created, Scaling, ScriptExecuted, ScaleSucceeded, ScaleFailed, each with its reason and a
+    /// sentence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
@@ -251,6 +315,10 @@ pub struct ScaleRequestStatus {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rollback: bool,
 
+    /// The attempt of the script that is under way, or that was the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<ScriptStatus>,
+
     /// When the change was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
@@ -264,6 +332,43 @@ pub struct ScaleRequestStatus {
     #[schemars(length(max = 4096))]
     pub message: Option<String>,
 }
+
+/// One attempt of a script. It is written before the launcher is told, so that no attempt is made
+/// twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScriptStatus {
+    /// The number of the attempt, from 1.
+    pub attempt: i32,
+
+    /// The pod of the launcher that runs it.
+    #[schemars(length(max = 63))]
+    pub pod: String,
+
+    /// The UID of that pod. Another pod of this name does not run this attempt.
+    #[schemars(length(max = 64))]
+    pub pod_uid: String,
+
+    /// When the attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+
+    /// When its end was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+
+    /// The exit code of the script; 128 and more if a signal has ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+
+    /// The end of what the script has printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub output: Option<String>,
+}
+
+/// The type of the condition that says whether the script was executed.
+pub const SCRIPT_EXECUTED: &str = "ScriptExecuted";
 
 impl ScaleRequestStatus {
     /// Whether the request has ended.
@@ -330,6 +435,12 @@ words! {
         TimedOut,
         /// Pods that joined were lost, and are not replaced.
         PodsLost,
+        /// The script has ended with exit code 0.
+        ScriptSucceeded,
+        /// An attempt of the script has failed, or the last of them.
+        ScriptFailed,
+        /// The script can't be run: scripts are off, or nobody could run it.
+        ScriptRefused,
     }
 }
 

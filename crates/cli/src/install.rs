@@ -9,11 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use trainyard_core::foreign::ForeignKind;
 pub use trainyard_operator::options::namespace_name;
-use trainyard_operator::options::{compat_flags, select_kinds};
+use trainyard_operator::options::{Scripts, compat_flags, select_kinds};
 
 use crate::output;
 
@@ -120,6 +120,15 @@ pub struct Args {
     #[arg(long, conflicts_with = "no_agent")]
     exec: bool,
 
+    /// Whether ScaleIns and ScaleOuts may have scripts, which launchers run.
+    ///
+    /// reviewed: who asks for a script must have the right to create pods/exec in the namespace.
+    /// The operator then gets the right to ask the API server who may, and requests with a script
+    /// can't be created while its webhooks do not answer. unreviewed: whoever may create requests
+    /// can run programs in launchers. Default: reviewed, or off without webhooks or agent.
+    #[arg(long, value_enum)]
+    scripts: Option<Scripts>,
+
     /// Serve what the observer of AresOperator serves, too, behind a Service ares-observer in the
     /// operator's namespace.
     ///
@@ -132,7 +141,7 @@ pub struct Args {
     ares_observer: bool,
 
     /// Print the custom resource definitions and nothing else.
-    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent", "exec", "ares_observer"])]
+    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent", "exec", "scripts", "ares_observer"])]
     crds_only: bool,
 
     /// Write one file for each part, and a kustomization.yaml, into this directory instead.
@@ -157,7 +166,30 @@ pub struct Settings {
     pub compat: Vec<&'static dyn ForeignKind>,
     /// Whether jobs may have the right to run commands in their workers.
     pub exec: bool,
+    /// Whether requests may have scripts.
+    pub scripts: Scripts,
     pub ares_observer: bool,
+}
+
+/// Whether requests may have scripts: if nobody says so, those that are reviewed.
+fn scripts(args: &Args) -> Scripts {
+    match args.scripts {
+        Some(scripts) => scripts,
+        None if args.no_webhooks || args.no_agent => Scripts::Off,
+        None => Scripts::Reviewed,
+    }
+}
+
+fn check(args: &Args) -> Result<()> {
+    if args.no_agent && args.scripts.is_some_and(|scripts| scripts != Scripts::Off) {
+        bail!("--scripts needs the agent, which runs them: leave out --no-agent, or say --scripts=off");
+    }
+    if args.no_webhooks && args.scripts == Some(Scripts::Reviewed) {
+        bail!(
+            "--scripts=reviewed needs the webhooks, which review who asks: leave out --no-webhooks, or say --scripts=off"
+        );
+    }
+    Ok(())
 }
 
 impl From<&Args> for Settings {
@@ -171,12 +203,14 @@ impl From<&Args> for Settings {
             agent: !args.no_agent,
             compat: compat_kinds(&args.compat),
             exec: args.exec,
+            scripts: scripts(args),
             ares_observer: args.ares_observer,
         }
     }
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
+    check(args)?;
     let settings = Settings::from(args);
     if args.compat_crds_only {
         let crds: Vec<Value> = settings.compat.iter().map(|kind| kind.definition()).collect();
@@ -206,7 +240,8 @@ struct ManifestFile {
 }
 
 /// All objects in the order in which they are applied. The webhooks come last, so that none is
-/// called before there is an operator to answer.
+/// called before there is an operator to answer. But if they review scripts they come before the
+/// definitions: nobody can ask for a script that they do not see.
 fn parts(settings: &Settings) -> Result<Vec<ManifestFile>> {
     let mut crds = Vec::new();
     let definitions = trainyard_api::crd::all();
@@ -216,13 +251,19 @@ fn parts(settings: &Settings) -> Result<Vec<ManifestFile>> {
         crd["metadata"]["labels"] = names::labels();
         crds.push(crd);
     }
-    let all = [
+    let mut all = vec![
         ("namespace.yaml", vec![workload::namespace(settings)]),
         (CRDS, crds),
         ("rbac.yaml", rbac::objects(settings)),
         ("operator.yaml", workload::objects(settings)),
-        ("webhooks.yaml", webhooks::objects(settings)),
     ];
+    let webhooks = ("webhooks.yaml", webhooks::objects(settings));
+    let place = if settings.scripts == Scripts::Reviewed {
+        1
+    } else {
+        all.len()
+    };
+    all.insert(place, webhooks);
     let parts = all
         .into_iter()
         .map(|(file, objects)| ManifestFile { file, objects });

@@ -41,3 +41,7 @@ pub const SHELL_IDLE_TIMEOUT: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
 pub const EXEC: &str = "TRAINYARD_EXEC";
 /// The SSH client that the remote shell leaves everything to.
 pub const SSH: &str = "TRAINYARD_SSH";
+
+/// Set where the agent that runs the command of a container also runs
+/// [scripts](crate::script).
+pub const SCRIPTS: &str = "TRAINYARD_SCRIPTS";

@@ -9,8 +9,8 @@
 //! Start with [`observer`], what an agent asks and is told, and [`environment`], what the operator
 //! tells it when it makes a pod. [`directories`] says where files are in pods, [`modes`] how the
 //! agent is called, [`start`] how a wait ends, [`drain`] how
-//! a pod leaves, [`installation`] and [`host_list`] which lists of
-//! hosts a pod has, and [`shell`] how a program is started in another pod.
+//! a pod leaves, [`script`] how a launcher runs a script, [`installation`] and [`host_list`] which
+//! lists of hosts a pod has, and [`shell`] how a program is started in another pod.
 //!
 //! # Who meets whom
 //!
@@ -50,6 +50,7 @@ pub mod indices;
 pub mod installation;
 pub mod modes;
 pub mod observer;
+pub mod script;
 pub mod shell;
 pub mod start;
 

@@ -1,8 +1,9 @@
 //! What agents ask the operator, and what it answers.
 //!
-//! `GET` of [`start_of`], [`hosts`] and [`drain`] is answered by lines of JSON, one for each
-//! change, with empty lines as heartbeats; `PUT` of [`progress`] takes a [`ProgressReport`], that
-//! of [`drain`] a [`DrainReport`](crate::drain::DrainReport). Who asks shows the token of its pod.
+//! `GET` of [`start_of`], [`hosts`], [`drain`] and [`script`] is answered by lines of JSON, one for
+//! each change, with empty lines as heartbeats; `PUT` of [`progress`] takes a [`ProgressReport`],
+//! that of [`drain`] a [`DrainReport`](crate::drain::DrainReport), that of [`script`] a
+//! [`ScriptReport`](crate::script::ScriptReport). Who asks shows the token of its pod.
 
 mod job_hosts;
 mod progress_report;
@@ -67,6 +68,12 @@ pub fn hosts(namespace: &str, job: &str) -> String {
 /// [`DrainReport`](crate::drain::DrainReport).
 pub fn drain(namespace: &str, job: &str) -> String {
     self::job(namespace, job) + "/drain"
+}
+
+/// The path below which a launcher is told which script to run, by the replica that leads, and to
+/// which it sends a [`ScriptReport`](crate::script::ScriptReport).
+pub fn script(namespace: &str, job: &str) -> String {
+    self::job(namespace, job) + "/script"
 }
 
 /// The path to which a [`ProgressReport`] is sent.

@@ -52,7 +52,7 @@ pub(crate) fn add_wait(
 }
 
 /// How an agent finds the operator, and what it asks about.
-fn whom_to_ask<'a>(job: &Job<'a>, observer: &'a ObserverEndpoint) -> [(&'static str, &'a str); 4] {
+pub(crate) fn whom_to_ask<'a>(job: &Job<'a>, observer: &'a ObserverEndpoint) -> [(&'static str, &'a str); 4] {
     [
         (environment::OBSERVER, &*observer.address),
         (environment::AUTHORITY, &*observer.authority),
@@ -62,7 +62,7 @@ fn whom_to_ask<'a>(job: &Job<'a>, observer: &'a ObserverEndpoint) -> [(&'static 
 }
 
 /// Gives a pod the volume with its token, once; where containers that ask find it.
-fn token(spec: &mut PodSpec) -> VolumeMount {
+pub(crate) fn token(spec: &mut PodSpec) -> VolumeMount {
     let volumes = spec.volumes.get_or_insert_default();
     if !volumes.iter().any(|volume| volume.name == VOLUME) {
         volumes.push(volume());

@@ -20,7 +20,7 @@ use crate::model::Identity;
 use crate::model::{PodKey, ServiceKey};
 use crate::passed_on::PassedOn;
 use crate::view::Settings;
-use crate::{agent, depends, dialect, exec, files, remote_shell};
+use crate::{agent, depends, dialect, exec, files, remote_shell, scripts};
 
 pub use crate::metadata::pod_labels;
 
@@ -131,6 +131,12 @@ fn add_agents(
         && let Some(shell) = shell.as_ref().filter(|shell| shell.follows)
     {
         agents.push(remote_shell::follow(job, observed, shell, spec));
+    }
+    if let Some((_, observer)) = reachable
+        && let Some(shell) = &shell
+        && scripts::are_run_in(job, role, shell, settings)
+    {
+        scripts::wrap(job, role, observer, spec);
     }
     if let Some(observed) = reachable.filter(|_| job.object.reports_progress()) {
         agents.push(agent::add_progress(job, role, observed, spec));

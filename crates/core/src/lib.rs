@@ -43,6 +43,7 @@ mod requested_size;
 pub mod restart;
 pub mod scale_request;
 mod scaling;
+mod scripts;
 mod settings;
 mod status;
 pub mod view;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trainyard_contract::drain::DrainReport;
+use trainyard_contract::script::{ScriptReport, ScriptRun};
 
 use crate::backoff::Backoff;
 use crate::members::Members;
@@ -55,6 +56,8 @@ pub struct LocalState {
     pub write_backoffs: WriteBackoffs,
     /// What pods that were told to leave have reported, by UID.
     pub drains: DrainReports,
+    /// What this process tells the launcher to run.
+    pub script: ScriptOffer,
     /// The operator has deleted the job.
     pub is_deleted: bool,
     /// The generation for which the job was reported as malformed.
@@ -120,6 +123,48 @@ impl DrainReports {
     pub fn get(&self, uid: &str) -> Option<&DrainReport> {
         self.0.as_ref()?.get(uid)
     }
+}
+
+/// An attempt of a script, and the pod that is to make it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptTask {
+    /// The UID of the pod. No other is told.
+    pub pod_uid: Box<str>,
+    /// What it is to run.
+    pub run: ScriptRun,
+}
+
+/// What a launcher is told to run by this process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ScriptOffer {
+    /// Nothing is said: it was not decided yet, and the launcher goes on with what it does.
+    #[default]
+    Undecided,
+    /// It is to run nothing.
+    Idle,
+    /// It is to make this attempt.
+    Run(Arc<OfferedScript>),
+}
+
+impl ScriptOffer {
+    /// The attempt, if there is one.
+    pub fn offered(&self) -> Option<&OfferedScript> {
+        match self {
+            Self::Run(offered) => Some(offered),
+            Self::Undecided | Self::Idle => None,
+        }
+    }
+}
+
+/// An attempt of a script that a launcher was told to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OfferedScript {
+    /// What it was told.
+    pub task: ScriptTask,
+    /// When it was told first, by this process.
+    pub since: Instant,
+    /// How the attempt ended.
+    pub report: Option<ScriptReport>,
 }
 
 /// The pause before a write is sent again.
@@ -211,8 +256,41 @@ impl LocalState {
         self.grant_is_sure = false;
     }
 
-    /// Forgets everything about unwatched objects.
+    /// Tells a launcher what to run from now on, or that there is nothing. Returns true if that is
+    /// new.
+    pub fn offer_script(&mut self, task: Option<ScriptTask>, now: Instant) -> bool {
+        let is_decided = self.script != ScriptOffer::Undecided;
+        if is_decided && self.script.offered().map(|known| &known.task) == task.as_ref() {
+            return false;
+        }
+        self.script = task.map_or(ScriptOffer::Idle, |task| {
+            ScriptOffer::Run(Arc::new(OfferedScript {
+                task,
+                since: now,
+                report: None,
+            }))
+        });
+        true
+    }
+
+    /// Records how an attempt ended that this pod was told to make. Returns true if that is new.
+    pub fn record_script(&mut self, pod_uid: &str, report: ScriptReport) -> bool {
+        let ScriptOffer::Run(known) = &mut self.script else {
+            return false;
+        };
+        let run = &known.task.run;
+        let is_of_it = (&*run.request, run.attempt) == (&*report.request, report.attempt);
+        // The first report of an attempt holds.
+        if *known.task.pod_uid != *pod_uid || !is_of_it || known.report.is_some() {
+            return false;
+        }
+        Arc::make_mut(known).report = Some(report);
+        true
+    }
+
+    /// Forgets everything about unwatched objects, and what a launcher was told in a former term.
     pub fn forget_unwatched(&mut self) {
+        self.script = ScriptOffer::Undecided;
         (self.secret, self.secret_checked_at) = (SecretState::Unknown, None);
         (self.granted, self.grant_is_sure) = (None, false);
     }

@@ -14,6 +14,7 @@ use crate::assess::{Assessment, Attempt, assess};
 use crate::depends::{self, Outlook};
 use crate::dialect;
 use crate::job::{Job, Role};
+use crate::local_state::ScriptOffer;
 use crate::model::{Awaited, PodKey};
 use crate::plan::roles;
 use crate::scaling;
@@ -35,6 +36,10 @@ pub struct Observed {
     /// What its programs last said of their progress, as far as this replica knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// The script that one of its pods is to run, as far as this replica decides that. It is told
+    /// to that pod alone.
+    #[serde(skip)]
+    pub script: ScriptOffer,
 }
 
 /// The place of a pod among those of a job: whoever comes first speaks for the job. `None` if it is
@@ -114,6 +119,7 @@ pub fn observe(view: &View<'_>) -> Observed {
             .progress
             .or_else(|| object.status.as_ref()?.progress.as_ref())
             .cloned(),
+        script: view.local.script.clone(),
     }
 }
 

@@ -12,20 +12,24 @@
 //! Every step is one write, and the next one is decided from what is stored. The status of the
 //! request comes first, so that the victims are fixed before anything is done. The target of the
 //! job is written with the version that was seen, and with an annotation that names the request:
-//! so it is never applied twice. How pods join and leave is decided by `scaling` alone.
+//! so it is never applied twice. How pods join and leave is decided by `scaling` alone. A script
+//! comes before the target is written, or after those who join run.
 
 mod begin;
 mod parse;
 mod progress;
+mod script;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference};
 use trainyard_api::names::ANNOTATION_CREATED;
 use trainyard_api::{GROUP, ScalePhase, ScaleReason, ScaleRequestRef, ScaleRequestStatus, VERSION};
 
-pub use parse::{Change, Removal, RequestSpec, ScaleRequest};
+pub use parse::{Change, Removal, RequestSpec, ScaleRequest, Script};
 
 use crate::job::Job;
+use crate::local_state::ScriptTask;
+use crate::model::PodKey;
 use crate::requested_size::RequestedSize;
 use crate::status::{time, truncate};
 use crate::view::View;
@@ -52,6 +56,9 @@ pub struct RequestsPlan {
     pub steps: Vec<(usize, RequestStep)>,
     /// When to plan again even if nothing changes.
     pub wake_at: Option<Timestamp>,
+    /// The script that a launcher is to run from now on; it is to stop any other. The status of the
+    /// request tells of it already.
+    pub script: Option<ScriptTask>,
 }
 
 /// The next write for a request.
@@ -99,6 +106,7 @@ pub fn plan(requests: &[&ScaleRequest], job: RequestedJob<'_>, now: Timestamp) -
             is_turn = false;
         }
         plan.wake_at = [plan.wake_at, next.wake_at].into_iter().flatten().min();
+        plan.script = plan.script.or(next.script);
         plan.steps.extend(next.step.map(|step| (position, step)));
     }
     plan
@@ -109,13 +117,14 @@ pub fn plan(requests: &[&ScaleRequest], job: RequestedJob<'_>, now: Timestamp) -
 struct Next {
     step: Option<RequestStep>,
     wake_at: Option<Timestamp>,
+    script: Option<ScriptTask>,
 }
 
 impl Next {
     fn step(step: RequestStep) -> Self {
         Self {
             step: Some(step),
-            wake_at: None,
+            ..Self::default()
         }
     }
 
@@ -187,8 +196,8 @@ impl Case<'_> {
         match ttl.zip(ended).and_then(|(ttl, ended)| after(ended.0, ttl)) {
             Some(due) if due <= self.now => Next::step(RequestStep::Delete),
             due => Next {
-                step: None,
                 wake_at: due,
+                ..Next::default()
             },
         }
     }
@@ -289,6 +298,7 @@ impl Case<'_> {
         Next {
             step: (status != self.request.status).then(|| RequestStep::WriteStatus(Box::new(status))),
             wake_at,
+            script: None,
         }
     }
 
@@ -298,9 +308,18 @@ impl Case<'_> {
 
     /// The request ends.
     fn end(&self, phase: ScalePhase, reason: ScaleReason, message: impl Into<String>) -> Next {
-        let mut message = message.into();
+        self.end_with(self.request.status.clone(), phase, reason, message.into())
+    }
+
+    /// The request ends, and its status also says something else that is new.
+    fn end_with(
+        &self,
+        mut status: ScaleRequestStatus,
+        phase: ScalePhase,
+        reason: ScaleReason,
+        mut message: String,
+    ) -> Next {
         truncate(&mut message, MAX_MESSAGE);
-        let mut status = self.request.status.clone();
         self.acknowledge(&mut status);
         if status.start_time.is_some() {
             self.set_condition(
@@ -331,17 +350,29 @@ impl Case<'_> {
         }
     }
 
-    /// Sets a condition. Its transition time changes only if its status does.
+    /// Sets the condition of a phase.
     fn set_condition(
         &self,
         status: &mut ScaleRequestStatus,
-        kind: ScalePhase,
+        phase: ScalePhase,
+        holds: bool,
+        reason: ScaleReason,
+        message: &str,
+    ) {
+        self.set_condition_of(status, phase.as_str(), holds, reason, message);
+    }
+
+    /// Sets the condition of a type. Its transition time changes only if its status does.
+    fn set_condition_of(
+        &self,
+        status: &mut ScaleRequestStatus,
+        type_: &str,
         holds: bool,
         reason: ScaleReason,
         message: &str,
     ) {
         let new = Condition {
-            type_: kind.as_str().to_owned(),
+            type_: type_.to_owned(),
             status: if holds { "True" } else { "False" }.to_owned(),
             reason: reason.as_str().to_owned(),
             message: message.to_owned(),
@@ -401,4 +432,11 @@ fn is_job(owner: &OwnerReference) -> bool {
 
 fn after(time: Timestamp, seconds: i64) -> Option<Timestamp> {
     time.checked_add(SignedDuration::from_secs(seconds)).ok()
+}
+
+/// The index of a pod of the elastic role that may not exist.
+fn index_in(job: &Job<'_>, name: &str) -> Option<i32> {
+    let role = job.elastic?.role;
+    let index = name.rsplit_once('-')?.1.parse().ok()?;
+    (job.pod_name(PodKey { role, index }) == name).then_some(index)
 }

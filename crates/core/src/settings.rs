@@ -10,6 +10,9 @@ pub struct Settings {
     /// Whether jobs may be granted the right to start programs in their pods through the
     /// API server.
     pub allows_exec: bool,
+    /// Whether launchers run the scripts of requests. Whoever may create a request can then run
+    /// programs in them, unless the right to do so is asked for when a request is created.
+    pub runs_scripts: bool,
 }
 
 /// The agent: a program that the operator puts into pods.
@@ -51,6 +54,7 @@ impl Default for Settings {
             cluster_domain: "cluster.local".to_owned(),
             agent: None,
             allows_exec: false,
+            runs_scripts: false,
         }
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! This is a thin adapter of `trainyard_core::admission`: [`Reviewer`] answers a request without
 //! IO, [`serve`] serves it over HTTPS. The operator does not depend on its webhooks: the engine
-//! applies the same defaults and rules to the jobs that it finds.
+//! applies the same defaults and rules to the jobs that it finds. Only who may ask for a script is
+//! decided here alone, because nobody knows later who has asked.
 
+pub mod access;
 mod fill;
 mod review;
 
@@ -23,6 +25,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+pub use access::Access;
+use review::BadReview;
 pub use review::{Hook, Reviewer};
 
 use crate::certs::ServingCert;
@@ -53,13 +57,13 @@ impl PendingReviews {
     }
 }
 
-/// Serves `POST /mutate` and `POST /validate` over TLS until `shutdown`, with the loaded
-/// certificate.
+/// Serves `POST /mutate`, `POST /validate` and `POST /scripts` over TLS until `shutdown`, with the
+/// loaded certificate. `access` knows what users may do.
 pub async fn serve(
     listener: TcpListener,
     certificate: Arc<ServingCert>,
     metrics: Arc<Metrics>,
-    reviewer: Reviewer,
+    (reviewer, access): (Reviewer, Access),
     reviews: PendingReviews,
     shutdown: CancellationToken,
 ) -> Result<(), rustls::Error> {
@@ -67,7 +71,7 @@ pub async fn serve(
     serve_connections(
         listener,
         move |stream| acceptor.accept(stream),
-        router(&metrics, &reviewer, &reviews),
+        router(&metrics, (&reviewer, &access), &reviews),
         Purpose::Webhooks,
         shutdown,
     )
@@ -75,17 +79,21 @@ pub async fn serve(
     Ok(())
 }
 
-fn router(metrics: &Arc<Metrics>, reviewer: &Reviewer, reviews: &PendingReviews) -> Router {
+fn router(
+    metrics: &Arc<Metrics>,
+    (reviewer, access): (&Reviewer, &Access),
+    reviews: &PendingReviews,
+) -> Router {
     let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
     let route = |hook| {
         let (slots, metrics, reviews) = (slots.clone(), metrics.clone(), reviews.clone());
-        let reviewer = reviewer.clone();
+        let (reviewer, access) = (reviewer.clone(), access.clone());
         post(move |body: Body| async move {
             reviews.0.send_replace(());
             let Ok(_slot) = slots.acquire().await else {
                 return StatusCode::SERVICE_UNAVAILABLE.into_response();
             };
-            let (result, answer) = answer(&reviewer, hook, body).await;
+            let (result, answer) = answer(&reviewer, &access, hook, body).await;
             metrics.reviewed(hook.as_str(), result);
             answer
         })
@@ -93,9 +101,10 @@ fn router(metrics: &Arc<Metrics>, reviewer: &Reviewer, reviews: &PendingReviews)
     Router::new()
         .route("/mutate", route(Hook::Mutate))
         .route("/validate", route(Hook::Validate))
+        .route("/scripts", route(Hook::Script))
 }
 
-async fn answer(reviewer: &Reviewer, hook: Hook, body: Body) -> (Review, Response) {
+async fn answer(reviewer: &Reviewer, access: &Access, hook: Hook, body: Body) -> (Review, Response) {
     let bad = |refusal: (StatusCode, String)| (Review::Unreadable, refusal.into_response());
     let body = match timeout(BODY_TIMEOUT, read(body)).await {
         Ok(Ok(body)) => body,
@@ -105,13 +114,39 @@ async fn answer(reviewer: &Reviewer, hook: Hook, body: Body) -> (Review, Respons
             return bad((StatusCode::REQUEST_TIMEOUT, sentence.to_owned()));
         }
     };
-    match reviewer.review(hook, &body) {
+    let mut reviewed = reviewer.review(hook, &body);
+    if hook == Hook::Script && reviewer.reviews_scripts() && matches!(reviewed, Ok((Review::Allowed, _))) {
+        reviewed = check_access(access, &body).await.unwrap_or(reviewed);
+    }
+    match reviewed {
         Ok((result, answer)) => {
             let kind = [(header::CONTENT_TYPE, "application/json")];
             (result, (kind, answer).into_response())
         }
         Err(error) => bad((StatusCode::BAD_REQUEST, error.to_string())),
     }
+}
+
+type Reviewed = Result<(Review, Vec<u8>), BadReview>;
+
+/// Denies a script whose user may not run commands in pods. `None`: the user may, or there is no
+/// script.
+async fn check_access(access: &Access, body: &[u8]) -> Option<Reviewed> {
+    let question = match review::script::access_review(body) {
+        Ok(question) => question?,
+        Err(error) => return Some(Err(error)),
+    };
+    let why = match access(question).await {
+        Ok(true) => return None,
+        Ok(false) => {
+            "who asks for a script needs the right to create pods/exec in this namespace, and you do not have it: ask \
+             for it, or leave script out"
+                .to_owned()
+        }
+        Err(error) => format!("nobody knows whether you may create pods/exec in this namespace: {error}; try again"),
+    };
+    let denied = review::script::forbid(body, &why);
+    Some(denied.map(|answer| (Review::Denied, answer)))
 }
 
 async fn read(body: Body) -> Result<Bytes, (StatusCode, String)> {

@@ -33,11 +33,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus};
 use trainyard_contract::drain::DrainReport;
-use trainyard_core::local_state::LocalState;
+use trainyard_contract::script::ScriptReport;
+use trainyard_core::local_state::{LocalState, ScriptTask};
 use trainyard_core::observe;
 use trainyard_core::registry::Registry;
 use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
 
+use crate::clock::monotonic;
 use crate::nodes::{NodeFacts, NodeTable};
 use crate::slim::{JobObject, Malformed, Meta, SlimMeta, SlimNode, SlimPod, Version};
 
@@ -383,6 +385,24 @@ impl Index {
         let status = job.status.as_ref();
         let is_told = status.is_some_and(|status| status.scaling.is_some());
         is_told && entry.local.drains.record(uid, report)
+    }
+
+    /// Has a launcher told what to run, or that there is nothing.
+    pub fn offer_script(&self, key: &JobKey, task: Option<ScriptTask>) {
+        let mut inner = self.lock();
+        let offer = |local: &mut LocalState| local.offer_script(task, monotonic());
+        if inner.local_of(key).is_some_and(offer) {
+            inner.notify_followers(std::slice::from_ref(key));
+        }
+    }
+
+    /// Records how an attempt of a script ended, as the pod of this UID reports it.
+    pub fn record_script(&self, key: &JobKey, uid: &str, report: ScriptReport) {
+        let mut inner = self.lock();
+        let record = |local: &mut LocalState| local.record_script(uid, report);
+        if inner.local_of(key).is_some_and(record) {
+            inner.notify_listeners(std::slice::from_ref(key));
+        }
     }
 
     /// Records the progress that a pod of a job reports, unless a pod that comes before it in the

@@ -12,12 +12,14 @@
 //! | `GET /v1/jobs/{namespace}/{name}/hosts` | Lines that say how many pods each role has, and which of them are ready. |
 //! | `GET /v1/jobs/{namespace}/{name}/drain` | Lines that say whether the caller is to leave. |
 //! | `PUT /v1/jobs/{namespace}/{name}/drain` | Takes how far the caller is with leaving. |
+//! | `GET /v1/jobs/{namespace}/{name}/script` | Lines that say which script the caller is to run. |
+//! | `PUT /v1/jobs/{namespace}/{name}/script` | Takes how the caller's attempt of a script ended. |
 //! | `PUT /v1/jobs/{namespace}/{name}/progress` | Takes the progress that programs of the caller report. |
 //!
-//! The leader takes reports, because it writes the status. Another replica answers 421, and the
-//! caller tries another connection, which leads to another replica. So replicas need neither
-//! connections to each other nor their addresses. The latest values are lost with a leader, and are
-//! reported again.
+//! The leader takes reports, because it writes the status, and says which script is to run. Another
+//! replica answers 421, and the caller tries another connection, which leads to another replica. So
+//! replicas need neither connections to each other nor their addresses. The latest values are lost
+//! with a leader, and are reported again.
 //!
 //! Empty lines show that the server is alive. A caller that wants lines may ask for an upgrade of
 //! its connection to `trainyard-lines`, as agents do: then only lines follow the head of the
@@ -31,6 +33,7 @@ mod feed;
 mod follow;
 mod keys;
 mod progress;
+mod script;
 mod token;
 
 use std::sync::Arc;
@@ -146,6 +149,10 @@ impl Observer {
             .route(&of_job(paths::hosts), get(hosts))
             .route(&of_job(paths::progress), put(progress::put_progress))
             .route(&of_job(paths::drain), get(drain).put(drain::put_drain))
+            .route(
+                &of_job(paths::script),
+                get(script::get_script).put(script::put_script),
+            )
             .with_state(Arc::new(self))
     }
 

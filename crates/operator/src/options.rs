@@ -86,6 +86,13 @@ pub struct Options {
         num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true")]
     pub allow_exec: bool,
 
+    /// Whether ScaleIns and ScaleOuts may have scripts, which launchers run. `reviewed`: who asks
+    /// for one must have the right to create `pods/exec`, which the webhooks check; it needs
+    /// webhooks that are never passed over for such requests, as `trainyard install` configures
+    /// them. `unreviewed`: whoever may create such a request can run programs in launchers.
+    #[arg(long, env = "TRAINYARD_SCRIPTS_ALLOWED", value_enum, default_value_t)]
+    pub scripts: Scripts,
+
     /// Where the observer is served. Pods reach it through the Service trainyard-observer of the
     /// operator's namespace.
     #[arg(
@@ -147,6 +154,15 @@ impl Options {
             cluster_domain: self.cluster_domain.clone(),
             agent: self.agent_image.as_deref().map(agent::agent),
             allows_exec: self.allow_exec,
+            runs_scripts: self.scripts != Scripts::Off,
+        }
+    }
+
+    /// Whether requests may have scripts.
+    pub fn scripts(&self) -> Result<Scripts, UnreviewedScripts> {
+        match self.scripts {
+            Scripts::Reviewed if !self.webhooks => Err(UnreviewedScripts),
+            scripts => Ok(scripts),
         }
     }
 
@@ -181,6 +197,36 @@ impl Options {
         namespaces
     }
 }
+
+/// Whether requests may have scripts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scripts {
+    /// They may not.
+    #[default]
+    Off,
+    /// Those of users who have the right to create `pods/exec`.
+    Reviewed,
+    /// All of them.
+    Unreviewed,
+}
+
+impl Scripts {
+    /// Its name on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Reviewed => "reviewed",
+            Self::Unreviewed => "unreviewed",
+        }
+    }
+}
+
+/// `--scripts=reviewed` without webhooks: nobody would review them.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--scripts=reviewed needs the webhooks, which review who asks for a script: add --webhooks, or say off or unreviewed"
+)]
+pub struct UnreviewedScripts;
 
 /// Stands for all kinds of other operators that can be served.
 const ALL_KINDS: &str = "all";
@@ -282,6 +328,20 @@ mod tests {
             parse(&["--watch-namespace=", "--watch-namespace= b , a"]).namespaces(),
             ["a", "b"]
         );
+    }
+
+    #[test]
+    fn scripts_are_off_unless_somebody_reviews_them_or_is_told_not_to() {
+        let scripts = |args: &[&str]| parse(args).scripts().map_err(|error| error.to_string());
+        assert_eq!(scripts(&["--webhooks"]), Ok(Scripts::Off));
+        assert!(!parse(&["--webhooks"]).settings().runs_scripts);
+        assert_eq!(
+            scripts(&["--webhooks", "--scripts=reviewed"]),
+            Ok(Scripts::Reviewed)
+        );
+        assert_eq!(scripts(&["--scripts=unreviewed"]), Ok(Scripts::Unreviewed));
+        let error = scripts(&["--scripts=reviewed"]).unwrap_err();
+        assert!(error.contains("add --webhooks"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::foreign::ForeignKind;
 
-use crate::admission::{self, PendingReviews, Reviewer};
+use crate::admission::{self, Access, PendingReviews, Reviewer, access};
 use crate::agent;
 use crate::certs::{CertConfig, CertManager, ServingCert};
 use crate::clock::SystemClock;
@@ -19,7 +19,7 @@ use crate::http::{self, BindError, Probes};
 use crate::leader::{Elector, LeaderConfig, LeaderConfigError, Leadership, unique_identity};
 use crate::metrics::Metrics;
 use crate::observer::{AresObserver, ClusterKeys, OBSERVER_SERVICE, Observer};
-use crate::options::{Options, UnknownKind};
+use crate::options::{Options, UnknownKind, UnreviewedScripts};
 
 /// After so long without a beat, the engine is stuck.
 const PULSE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -36,6 +36,9 @@ pub enum Error {
     /// A kind of another operator is to be served that is not known.
     #[error(transparent)]
     Kind(#[from] UnknownKind),
+    /// Scripts are to be reviewed, and nobody would.
+    #[error(transparent)]
+    Scripts(#[from] UnreviewedScripts),
     /// An address can't be served.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -51,6 +54,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let kinds = options.kinds(known)?;
+    let scripts = options.scripts()?;
     let namespace = options
         .namespace
         .clone()
@@ -87,6 +91,7 @@ pub async fn run(
     });
     let reviews = webhooks.zip(certificate.clone()).map(|(listener, certificate)| {
         let reviewer = Reviewer::new(kinds.clone()).with_declarations(engine.index());
+        let reviewer = (reviewer.with_scripts(scripts), access::of_server(client.clone()));
         serve_webhooks(listener, certificate, &metrics, reviewer, &serving)
     });
     if let Some((listener, certificate)) = observer.zip(certificate.clone()) {
@@ -163,7 +168,7 @@ fn serve_webhooks(
     listener: TcpListener,
     certificate: Arc<ServingCert>,
     metrics: &Arc<Metrics>,
-    reviewer: Reviewer,
+    reviewer: (Reviewer, Access),
     serving: &CancellationToken,
 ) -> PendingReviews {
     let reviews = PendingReviews::default();

@@ -110,10 +110,18 @@ impl Reconcile for ScaleRequests {
 
     async fn reconcile(&self, key: &JobKey, term: &CancellationToken) -> ReconcileResult {
         let entries = self.store.of_job(key);
+        if entries.is_empty() {
+            // Nobody wants a script to run any more.
+            self.context.index.offer_script(key, None);
+        }
         if entries.is_empty() || self.context.index.is_refused(&key.namespace) {
             return ReconcileResult::REST;
         }
         let (plan, job) = self.plan(key, &entries);
+        if plan.steps.is_empty() || plan.script.is_some() {
+            // Before a write is answered, what a launcher has reported must not be forgotten.
+            self.context.index.offer_script(key, plan.script.clone());
+        }
         if plan.steps.is_empty() {
             let next = plan.wake_at.map_or(Requeue::Rest, |at| {
                 let away = Duration::try_from(at.duration_since(self.context.clock.now()));

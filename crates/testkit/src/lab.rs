@@ -115,6 +115,16 @@ impl Lab {
         (lab, operator, aliases)
     }
 
+    /// The same, with an operator that has launchers run the scripts of requests.
+    ///
+    /// # Panics
+    /// Without a cluster with nodes.
+    pub fn with_scripts(name: &str) -> (Self, Operator, Value) {
+        let lab = Self::new(name);
+        let (operator, aliases) = lab.start_observer(&["--scripts=unreviewed"]);
+        (lab, operator, aliases)
+    }
+
     /// Starts such an operator, with further arguments.
     fn start_observer(&self, more: &[&'static str]) -> (Operator, Value) {
         let namespace: &'static str = self.namespace.clone().leak();

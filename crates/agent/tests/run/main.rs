@@ -11,6 +11,12 @@
 #[allow(dead_code, reason = "not all of it is needed here")]
 mod job;
 
+mod scripts;
+
+#[path = "../wait/server.rs"]
+#[allow(dead_code, reason = "not all of it is needed here")]
+mod server;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -18,7 +24,7 @@ use std::process::Command;
 use nix::sys::signal::{SigSet, Signal as Named};
 use rstest::rstest;
 use rustix::process::{Pid, Signal, kill_process};
-use trainyard_eventually::eventually;
+use trainyard_eventually::{HANG_LIMIT as LONG, eventually};
 
 use job::{AGENT, Client, Job, Server};
 

@@ -5,7 +5,10 @@ use std::collections::HashSet;
 use super::FieldError;
 use crate::elastic::MAX_REPLICAS;
 use crate::names::MAX_NAME;
-use crate::scale_request::{JobRef, MAX_NAMED, ScaleInSpec, ScaleOutSpec, ToDelete};
+use crate::scale_request::{
+    JobRef, MAX_BACKOFF_LIMIT, MAX_NAMED, MAX_SCRIPT, MAX_VARIABLE_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES,
+    ScaleInSpec, ScaleOutSpec, ScriptVariable, ToDelete,
+};
 
 const UNCHANGEABLE: &str = "can't be changed: create another request instead";
 
@@ -26,6 +29,12 @@ pub fn validate_scale_in(old: Option<&ScaleInSpec>, new: &ScaleInSpec) -> Vec<Fi
         "ttlSecondsAfterFinished",
         new.ttl_seconds_after_finished,
         0,
+        &mut errors,
+    );
+    check_script(
+        new.script.as_deref(),
+        new.env.as_deref(),
+        new.backoff_limit,
         &mut errors,
     );
     if old.is_some_and(|old| old != new) {
@@ -50,6 +59,12 @@ pub fn validate_scale_out(old: Option<&ScaleOutSpec>, new: &ScaleOutSpec) -> Vec
         "ttlSecondsAfterFinished",
         new.ttl_seconds_after_finished,
         0,
+        &mut errors,
+    );
+    check_script(
+        new.script.as_deref(),
+        new.env.as_deref(),
+        new.backoff_limit,
         &mut errors,
     );
     if old.is_some_and(|old| old != new) {
@@ -94,6 +109,57 @@ fn check_victims(to_delete: &ToDelete, errors: &mut Vec<FieldError>) {
     }
     check_names("podNames", to_delete.pod_names.as_deref(), errors);
     check_names("nodeNames", to_delete.node_names.as_deref(), errors);
+}
+
+/// A program gets its arguments and variables from the system, which takes no NUL in them.
+fn check_script(
+    script: Option<&str>,
+    env: Option<&[ScriptVariable]>,
+    backoff_limit: Option<i32>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut wrong = |path: String, message: String| errors.push(FieldError::new(path, message));
+    match script {
+        Some("") => wrong("spec.script".to_owned(), "is empty: name a program".to_owned()),
+        Some(script) if script.contains('\0') || script.chars().count() > MAX_SCRIPT => {
+            let message = format!("give a path of at most {MAX_SCRIPT} characters, without NUL");
+            wrong("spec.script".to_owned(), message);
+        }
+        None if env.is_some_and(|env| !env.is_empty()) => {
+            let message = "are the variables of a script, and there is none: add script, or leave them out";
+            wrong("spec.env".to_owned(), message.to_owned());
+        }
+        _ => {}
+    }
+    let env = env.unwrap_or_default();
+    if env.len() > MAX_VARIABLES {
+        let message = format!("has {} variables: give at most {MAX_VARIABLES}", env.len());
+        wrong("spec.env".to_owned(), message);
+    }
+    let mut names = HashSet::new();
+    for (position, ScriptVariable { name, value }) in env.iter().enumerate() {
+        let path = format!("spec.env[{position}]");
+        let value = value.as_deref().unwrap_or_default();
+        if name.is_empty() || name.contains(['=', '\0']) || name.chars().count() > MAX_VARIABLE_NAME {
+            let message = format!(
+                "{name:?} is no name of a variable: it has 1 to {MAX_VARIABLE_NAME} characters, no ="
+            );
+            wrong(format!("{path}.name"), message);
+        } else if !names.insert(name) {
+            wrong(
+                format!("{path}.name"),
+                format!("{name:?} is given twice: give it once"),
+            );
+        }
+        if value.contains('\0') || value.chars().count() > MAX_VARIABLE_VALUE {
+            let message = format!("give a value of at most {MAX_VARIABLE_VALUE} characters, without NUL");
+            wrong(format!("{path}.value"), message);
+        }
+    }
+    if let Some(limit) = backoff_limit.filter(|limit| !(0..=MAX_BACKOFF_LIMIT).contains(limit)) {
+        let message = format!("{limit} more attempts: give a number from 0 to {MAX_BACKOFF_LIMIT}");
+        wrong("spec.backoffLimit".to_owned(), message);
+    }
 }
 
 fn check_count(path: &str, count: i32, errors: &mut Vec<FieldError>) {

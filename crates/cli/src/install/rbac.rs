@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 use trainyard_api::GROUP;
 use trainyard_core::foreign::ChildKind;
+use trainyard_operator::options::Scripts;
 
 use super::Settings;
 use super::names::{
@@ -21,7 +22,7 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
     let own = &settings.namespace;
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": names::metadata(OPERATOR, own)}),
-        cluster_role(OPERATOR, &cluster_rules(settings.webhooks)),
+        cluster_role(OPERATOR, &cluster_rules(settings)),
         cluster_role_binding(OPERATOR, own),
         role(OPERATOR, own, &own_rules(settings)),
         role_binding(OPERATOR, own, own),
@@ -125,7 +126,7 @@ fn event_rule() -> Value {
 }
 
 /// Rights on objects that belong to no namespace.
-fn cluster_rules(webhooks: bool) -> Value {
+fn cluster_rules(settings: &Settings) -> Value {
     let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]});
     let frameworks = rule(GROUP, "frameworks", None, &["get", "list", "watch"]);
     let framework_status = rule(GROUP, "frameworks/status", None, &["update"]);
@@ -136,11 +137,20 @@ fn cluster_rules(webhooks: bool) -> Value {
         "resourceNames": [WEBHOOK_CONFIGURATION],
         "verbs": ["get", "list", "watch", "patch"],
     });
-    if webhooks {
-        json!([nodes, frameworks, framework_status, configurations])
-    } else {
-        json!([nodes, frameworks, framework_status])
+    let mut rules = vec![nodes, frameworks, framework_status];
+    if settings.webhooks {
+        rules.push(configurations);
     }
+    if settings.scripts == Scripts::Reviewed {
+        // Who asks for a script must be allowed to run commands in pods.
+        rules.push(rule(
+            "authorization.k8s.io",
+            "subjectaccessreviews",
+            None,
+            &["create"],
+        ));
+    }
+    Value::Array(rules)
 }
 
 /// Rights in the operator's own namespace. RBAC can't limit a creation to a name.

@@ -4,17 +4,23 @@
 //! operator validates every job again and says in its status what is wrong), and deletions, changes
 //! of metadata or status, and objects that are being deleted are not sent to the webhooks at all.
 //!
+//! Requests with a script are different: who has asked is known at admission alone. A call for one
+//! that fails refuses it. An operator that does not know scripts has no such path, and refuses it
+//! too.
+//!
 //! `caBundle` is absent: the operator writes it, and applying the manifests again does not remove
 //! it.
 
 use serde_json::{Value, json};
 use trainyard_api::{GROUP, VERSION};
+use trainyard_operator::options::Scripts;
 
 use super::Settings;
 use super::names::{self, WEBHOOK_CONFIGURATION, WEBHOOK_SERVICE};
 
 const MUTATE_PATH: &str = "/mutate";
 const VALIDATE_PATH: &str = "/validate";
+const SCRIPTS_PATH: &str = "/scripts";
 
 /// Both configurations; none if the installation has no webhooks.
 pub fn objects(settings: &Settings) -> Vec<Value> {
@@ -44,10 +50,15 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
     let validating = [jobs, frameworks, scale_ins, scale_outs]
         .into_iter()
         .chain(foreign);
-    let validating = validating.map(|resource| webhook(settings, "validate", VALIDATE_PATH, &resource));
+    let mut validating: Vec<Value> = validating
+        .map(|resource| webhook(settings, "validate", VALIDATE_PATH, &resource))
+        .collect();
+    if settings.scripts == Scripts::Reviewed {
+        validating.extend([scale_ins, scale_outs].map(|resource| of_scripts(settings, &resource)));
+    }
     vec![
         configuration("MutatingWebhookConfiguration", &[defaulting]),
-        configuration("ValidatingWebhookConfiguration", &validating.collect::<Vec<_>>()),
+        configuration("ValidatingWebhookConfiguration", &validating),
     ]
 }
 
@@ -66,6 +77,17 @@ fn configuration(kind: &str, webhooks: &[Value]) -> Value {
         "metadata": names::cluster_metadata(WEBHOOK_CONFIGURATION),
         "webhooks": webhooks,
     })
+}
+
+/// The webhook that reviews who asks for a script. None of its calls may be left out.
+fn of_scripts(settings: &Settings, resource: &Resource) -> Value {
+    let mut webhook = webhook(settings, "script", SCRIPTS_PATH, resource);
+    webhook["failurePolicy"] = json!("Fail");
+    webhook["matchConditions"] = json!([{
+        "name": "has-a-new-script",
+        "expression": "has(object.spec.script) && (request.operation == 'CREATE' || object.spec != oldObject.spec)",
+    }]);
+    webhook
 }
 
 fn webhook(settings: &Settings, what: &str, path: &str, resource: &Resource) -> Value {

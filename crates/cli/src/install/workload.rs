@@ -1,6 +1,7 @@
 //! The namespace and the operator's own pods.
 
 use serde_json::{Value, json};
+use trainyard_operator::options::Scripts;
 
 use super::Settings;
 use super::names::{self, ARES_OBSERVER_SERVICE, OBSERVER_SERVICE, OPERATOR, WEBHOOK_SERVICE};
@@ -124,6 +125,9 @@ fn args(settings: &Settings) -> Vec<String> {
     }
     if settings.exec {
         args.push("--allow-exec".to_owned());
+    }
+    if settings.scripts != Scripts::Off {
+        args.push(format!("--scripts={}", settings.scripts.as_str()));
     }
     args.extend(
         settings

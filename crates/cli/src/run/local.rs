@@ -62,6 +62,8 @@ impl LocalCluster {
                 cluster_domain: "cluster.local".to_owned(),
                 agent: agent::for_yard(yard),
                 allows_exec: cluster.serves_pods(),
+                // It is the user's own machine.
+                runs_scripts: true,
             },
             concurrency: CONCURRENCY,
             instance: "trainyard-run".to_owned(),

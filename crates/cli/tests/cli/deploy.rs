@@ -41,10 +41,10 @@ fn the_kustomization_names_every_file() {
         files,
         [
             "namespace.yaml",
+            "webhooks.yaml",
             "crds.yaml",
             "rbac.yaml",
-            "operator.yaml",
-            "webhooks.yaml"
+            "operator.yaml"
         ]
     );
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{id, list, objects, printed, text};
 
-pub const VARIANTS: [&str; 10] = [
+pub const VARIANTS: [&str; 12] = [
     "install",
     "install --namespace elsewhere --image registry.example/t:1 --replicas 3",
     "install --watch-namespace team-a --watch-namespace team-b",
@@ -25,6 +25,8 @@ pub const VARIANTS: [&str; 10] = [
     "install --namespace team-a --watch-namespace team-a --no-webhooks --replicas 1",
     "install --compat=kubeflow-mpi,bdap-mpi",
     "install --compat=dl",
+    "install --scripts=off",
+    "install --scripts=unreviewed --no-webhooks",
     "install --ares-observer",
     "install --ares-observer --no-webhooks --no-agent",
 ];
@@ -164,7 +166,7 @@ fn namespaces_of_the_cluster_are_not_taken() {
 #[test]
 fn webhooks_see_only_new_specs_of_living_jobs() {
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-        let objects = objects("install");
+        let objects = objects("install --scripts=off");
         let configuration = find(&objects, kind, "trainyard");
         let kinds = match kind {
             "MutatingWebhookConfiguration" => vec!["trainingjobs"],
@@ -201,6 +203,87 @@ fn check_webhook(webhook: &Value, kind: &str) {
         conditions.contains("deletionTimestamp") && conditions.contains("oldObject.spec"),
         "{conditions}"
     );
+}
+
+/// Who has asked for a script is known at admission alone.
+#[test]
+fn no_request_with_a_script_comes_past_its_webhook() {
+    for line in [
+        "install",
+        "install --watch-namespace team-a",
+        "install --scripts=reviewed",
+    ] {
+        let objects = objects(line);
+        let validating = find(&objects, "ValidatingWebhookConfiguration", "trainyard");
+        let hooks = list(validating, "/webhooks").iter();
+        let hooks: Vec<&Value> = hooks
+            .filter(|hook| text(hook, "/name").starts_with("script."))
+            .collect();
+        let kinds: Vec<&str> = hooks
+            .iter()
+            .map(|hook| text(hook, "/rules/0/resources/0"))
+            .collect();
+        assert_eq!(kinds, ["scaleins", "scaleouts"], "{line}");
+        for hook in hooks {
+            assert_eq!(
+                (&hook["failurePolicy"], text(hook, "/clientConfig/service/path")),
+                (&json!("Fail"), "/scripts")
+            );
+            assert_eq!(hook["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
+            let conditions = list(hook, "/matchConditions");
+            let [condition] = conditions else {
+                panic!("{conditions:?}")
+            };
+            let expression = text(condition, "/expression");
+            assert!(expression.starts_with("has(object.spec.script) && (request.operation == 'CREATE'"));
+        }
+        // They are there before anybody can ask for a script.
+        let place = |kind: &str| objects.iter().position(|object| text(object, "/kind") == kind);
+        assert!(
+            place("ValidatingWebhookConfiguration") < place("CustomResourceDefinition"),
+            "{line}"
+        );
+        let args = list(
+            find(&objects, "Deployment", "trainyard-operator"),
+            "/spec/template/spec/containers/0/args",
+        );
+        assert!(args.contains(&json!("--scripts=reviewed")), "{line}");
+    }
+}
+
+#[test]
+fn without_who_reviews_them_scripts_are_off_or_asked_for() {
+    for (line, flag) in [
+        ("install --scripts=off", None),
+        ("install --no-webhooks", None),
+        ("install --no-agent", None),
+        (
+            "install --no-webhooks --scripts=unreviewed",
+            Some("--scripts=unreviewed"),
+        ),
+    ] {
+        let objects = objects(line);
+        let args = json!(find(&objects, "Deployment", "trainyard-operator")).to_string();
+        assert_eq!(args.contains("--scripts"), flag.is_some(), "{line}");
+        assert!(flag.is_none_or(|flag| args.contains(flag)), "{line}");
+        assert!(
+            !json!(objects).to_string().contains("subjectaccessreviews"),
+            "{line}"
+        );
+        let hooks = of_kind(&objects, "ValidatingWebhookConfiguration");
+        assert!(!json!(hooks).to_string().contains("/scripts"), "{line}");
+    }
+    for (line, sentence) in [
+        ("install --no-webhooks --scripts=reviewed", "needs the webhooks"),
+        ("install --no-agent --scripts=unreviewed", "needs the agent"),
+    ] {
+        let output = super::trainyard(line);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && said.contains(sentence),
+            "{line}: {said}"
+        );
+    }
 }
 
 #[test]
@@ -408,7 +491,9 @@ fn objects_of_other_operators_are_checked_by_the_webhook() {
             "validate.frameworks.trainyard.dev",
             "validate.scaleins.trainyard.dev",
             "validate.scaleouts.trainyard.dev",
-            "validate.mpijobs.kubeflow.org"
+            "validate.mpijobs.kubeflow.org",
+            "script.scaleins.trainyard.dev",
+            "script.scaleouts.trainyard.dev"
         ]
     );
     let hook = &list(validating, "/webhooks")[4];

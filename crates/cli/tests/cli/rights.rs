@@ -55,6 +55,7 @@ fn rights_are_those_that_are_used() {
             "validatingwebhookconfigurations",
             "get list watch patch",
         ),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
         ("coordination.k8s.io", "leases", "get update"),
         ("coordination.k8s.io", "leases", "create"),
         ("", "secrets", "get list watch update"),

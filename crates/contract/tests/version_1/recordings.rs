@@ -6,6 +6,7 @@ use trainyard_contract::environment;
 use trainyard_contract::host_list::{Format, all, list};
 use trainyard_contract::installation::Installation;
 use trainyard_contract::observer::{self, JobHosts, ProgressReport, RoleHosts};
+use trainyard_contract::script::{ScriptEnd, ScriptOrder, ScriptReport, ScriptRun};
 use trainyard_contract::shell::{exec_path, split_exec_path};
 use trainyard_contract::start::Start;
 
@@ -34,6 +35,34 @@ fn requests_have_the_paths_of_today() {
     assert_eq!(hosts, observer::hosts("ns", "a"));
     let (progress, _) = request(recorded!("progress.request"));
     assert_eq!(progress, observer::progress("ns", "a"));
+    for recorded in [recorded!("script.request"), recorded!("script_report.request")] {
+        assert_eq!(request(recorded).0, observer::script("ns", "a"));
+    }
+}
+
+#[test]
+fn scripts_and_their_ends_are_read_and_written_as_they_were() {
+    let said: Vec<&str> = lines(recorded!("script.answer")).collect();
+    let orders = said
+        .iter()
+        .map(|line| ScriptOrder::read(line.as_bytes()).unwrap());
+    let orders: Vec<ScriptOrder> = orders.collect();
+    let run = ScriptRun {
+        request: "u".to_owned(),
+        attempt: 1,
+        program: "/bin/echo".to_owned(),
+        args: vec!["w-1:4,w-2:4".to_owned()],
+        env: vec![("WHY".to_owned(), "it's $(so)".to_owned())],
+        timeout_seconds: 60,
+    };
+    assert_eq!(orders, [ScriptOrder::Idle, ScriptOrder::Run(run)]);
+    let written: Vec<String> = orders.iter().map(ScriptOrder::write).collect();
+    assert_eq!(written, said);
+
+    let (_, body) = request(recorded!("script_report.request"));
+    let report = ScriptReport::read(body.as_bytes()).unwrap();
+    assert_eq!(report.end, ScriptEnd::Exited { code: 0 });
+    assert_eq!(report.write(), body);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use trainyard_contract::directories::{agent, drain, identity, mpi, progress};
-use trainyard_contract::{VERSION, environment, installation, modes, observer, shell, start};
+use trainyard_contract::{VERSION, environment, installation, modes, observer, script, shell, start};
 
 #[test]
 fn are_what_they_were() {
@@ -65,9 +65,11 @@ fn are_what_they_were() {
             "idle seconds": observer::IDLE_TIMEOUT.as_secs(),
             "job": observer::job("ns", "a"),
             "not leading": observer::NOT_LEADING,
+            "script": observer::script("ns", "a"),
             "type": observer::LINES_TYPE,
             "upgrade": observer::LINES,
         },
+        "script": {"order": script::MAX_ORDER, "output": script::MAX_OUTPUT},
         "shell": {
             "port": shell::PORT,
             "silence seconds": [shell::IDLE_TIMEOUT_SECONDS.start(), shell::IDLE_TIMEOUT_SECONDS.end()],
@@ -90,6 +92,7 @@ fn are_what_they_were() {
             environment::DRAIN_DIRECTORY,
             environment::DRAIN,
             environment::DRAIN_SILENTLY,
+            environment::SCRIPTS,
         ],
     });
     assert_eq!(today, recorded);

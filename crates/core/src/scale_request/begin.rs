@@ -38,6 +38,9 @@ impl Case<'_> {
             let message = format!("The job keeps its {has} pods: {refusal}.");
             return self.fail(ScaleReason::SizeRefused, message);
         }
+        if let Some(why) = self.script_obstacle(spec, view, job) {
+            return self.fail(ScaleReason::ScriptRefused, why);
+        }
         if let Some(what) = unsettled(view, elastic.spec) {
             return self.wait(what, None);
         }
@@ -66,6 +69,12 @@ impl Case<'_> {
         status.to = Some(to);
         status.victims = names(victims);
         status.joining = names(joining);
+        let changed = [&*status.victims, &*status.joining].concat();
+        if self.is_too_long(spec, view, job, &changed) {
+            let message = "The script can't be run: its variables and the names of the pods are too long. Change fewer pods \
+                           at once.";
+            return self.fail(ScaleReason::ScriptRefused, message);
+        }
         status.start_time = Some(time(self.now));
         self.acknowledge(&mut status);
         self.set_condition(

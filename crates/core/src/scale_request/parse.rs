@@ -3,7 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::scale_request::TIMEOUT_SECONDS;
 use trainyard_api::validate::{validate_scale_in, validate_scale_out};
-use trainyard_api::{FieldError, ScaleIn, ScaleKind, ScaleOut, ScalePolicy, ScaleRequestStatus, ToDelete};
+use trainyard_api::{
+    FieldError, ScaleIn, ScaleKind, ScaleOut, ScalePolicy, ScaleRequestStatus, ScriptVariable, ToDelete,
+};
 
 /// A request of either kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,10 +31,40 @@ pub struct RequestSpec {
     pub policy: ScalePolicy,
     /// How long the pods that leave may take, if not as long as the job says.
     pub drain_timeout_seconds: Option<i64>,
-    /// How long the change may take.
+    /// The program that is run in the launcher.
+    pub script: Option<Script>,
+    /// How long the change may take, and each attempt of the script.
     pub timeout_seconds: i64,
     /// When the request is deleted after its end; `None` if it is not.
     pub ttl_seconds: Option<i64>,
+}
+
+/// A program that is run in the launcher, with the pods that leave or join as its argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// The program.
+    pub program: String,
+    /// Its variables: names and values.
+    pub env: Vec<(String, String)>,
+    /// How often it is tried.
+    pub attempts: i32,
+}
+
+impl Script {
+    fn of(
+        script: Option<String>,
+        env: Option<Vec<ScriptVariable>>,
+        backoff_limit: Option<i32>,
+    ) -> Option<Self> {
+        let env = env.unwrap_or_default().into_iter();
+        Some(Self {
+            program: script?,
+            env: env
+                .map(|variable| (variable.name, variable.value.unwrap_or_default()))
+                .collect(),
+            attempts: backoff_limit.unwrap_or_default().saturating_add(1),
+        })
+    }
 }
 
 /// How the size of a job is to change.
@@ -72,6 +104,7 @@ impl From<ScaleIn> for ScaleRequest {
                 change: Change::Remove(removal),
                 policy: spec.policy.unwrap_or_default(),
                 drain_timeout_seconds: spec.drain_timeout_seconds,
+                script: Script::of(spec.script, spec.env, spec.backoff_limit),
                 timeout_seconds: spec.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
                 ttl_seconds: spec.ttl_seconds_after_finished,
             }),
@@ -97,6 +130,7 @@ impl From<ScaleOut> for ScaleRequest {
                 change: Change::Add(to_add.count),
                 policy: spec.policy.unwrap_or_default(),
                 drain_timeout_seconds: None,
+                script: Script::of(spec.script, spec.env, spec.backoff_limit),
                 timeout_seconds: spec.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
                 ttl_seconds: spec.ttl_seconds_after_finished,
             }),

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use trainyard_api::{Elastic, ScalePhase, ScaleReason, Scaling};
 
 use super::begin::limit;
-use super::{Case, Change, Next, RequestSpec, RequestStep, after};
+use super::script::ScriptStep;
+use super::{Case, Change, Next, RequestSpec, RequestStep, after, index_in};
 use crate::indices;
 use crate::job::Job;
 use crate::model::PodKey;
@@ -36,8 +37,27 @@ impl Case<'_> {
         let expected = if is_written { target } else { before };
         match scaling {
             None if replicas != Some(expected) => self.superseded(spec, replicas.unwrap_or_default()),
-            None if !is_written => self.apply(spec, view, target),
+            None if !is_written => self
+                .before_leaving(spec, view)
+                .unwrap_or_else(|| self.apply(spec, view, target)),
             scaling => self.watch_time(spec, view, scaling),
+        }
+    }
+
+    /// What comes before the pods of a ScaleIn are told to leave: its script.
+    fn before_leaving(&self, spec: &RequestSpec, view: &View<'_>) -> Option<Next> {
+        if self.request.status.rollback || !matches!(spec.change, Change::Remove(_)) {
+            return None;
+        }
+        let job = Job::parse_with(view.job, view.frameworks).ok()?;
+        match self.run_script(spec, view, &job) {
+            ScriptStep::Done => None,
+            ScriptStep::UnderWay(next) => Some(next),
+            ScriptStep::Failed(status, message) => {
+                let message = format!("Nobody leaves. {message}");
+                let (phase, reason) = (ScalePhase::ScaleFailed, ScaleReason::ScriptFailed);
+                Some(self.end_with(*status, phase, reason, message))
+            }
         }
     }
 
@@ -110,15 +130,22 @@ impl Case<'_> {
         match due.filter(|due| *due > self.now) {
             None => self.roll_back(spec, view, scaling),
             due => Next {
-                step: None,
                 wake_at: due,
+                ..Next::default()
             },
         }
     }
 
-    /// When the time of the request is over.
+    /// When the time of the change is over. A ScaleIn has changed nothing before its script was
+    /// run.
     fn due(&self, spec: &RequestSpec) -> Option<Timestamp> {
-        let start = self.request.status.start_time.as_ref()?;
+        let status = &self.request.status;
+        let script = status
+            .script
+            .as_ref()
+            .and_then(|script| script.completion_time.as_ref());
+        let script = script.filter(|_| matches!(spec.change, Change::Remove(_)));
+        let start = script.or(status.start_time.as_ref())?;
         after(start.0, spec.timeout_seconds)
     }
 
@@ -154,7 +181,7 @@ impl Case<'_> {
     /// The job has carried out what was written.
     fn finish(&self, spec: &RequestSpec, view: &View<'_>, to: i32) -> Next {
         if self.request.status.rollback {
-            return self.timed_out(spec);
+            return self.rolled_back(spec);
         }
         let has = view.job.status.as_ref().and_then(|status| status.replicas);
         let has = has.unwrap_or_default();
@@ -163,14 +190,34 @@ impl Case<'_> {
                 let message = format!("Only {has} of {to} pods are there: some were lost as they joined.");
                 self.fail(ScaleReason::PodsLost, message)
             }
-            _ => {
-                let message = format!("The job has {has} pods.");
-                self.end(ScalePhase::ScaleSucceeded, ScaleReason::Scaled, message)
-            }
+            Change::Add(_) if spec.script.is_some() => self.after_joining(spec, view, has),
+            _ => self.scaled(has),
         }
     }
 
-    fn timed_out(&self, spec: &RequestSpec) -> Next {
+    fn scaled(&self, has: i32) -> Next {
+        let message = format!("The job has {has} pods.");
+        self.end(ScalePhase::ScaleSucceeded, ScaleReason::Scaled, message)
+    }
+
+    /// What comes after the pods of a ScaleOut run: its script.
+    fn after_joining(&self, spec: &RequestSpec, view: &View<'_>, has: i32) -> Next {
+        let Ok(job) = Job::parse_with(view.job, view.frameworks) else {
+            // It goes on when the job is valid again.
+            return Next::default();
+        };
+        match self.run_script(spec, view, &job) {
+            ScriptStep::Done => self.scaled(has),
+            ScriptStep::UnderWay(next) => next,
+            ScriptStep::Failed(status, _) => self.undo_joining(status),
+        }
+    }
+
+    /// The job has the size again that it had.
+    fn rolled_back(&self, spec: &RequestSpec) -> Next {
+        if let Some((reason, message)) = self.script_failure() {
+            return self.fail(reason, format!("The new pods were removed again. {message}"));
+        }
         let seconds = spec.timeout_seconds;
         let message = match spec.change {
             Change::Add(_) => format!(
@@ -193,7 +240,7 @@ impl Case<'_> {
     /// Somebody else has written another target.
     fn superseded(&self, spec: &RequestSpec, replicas: i32) -> Next {
         if self.request.status.rollback {
-            return self.timed_out(spec);
+            return self.rolled_back(spec);
         }
         let message = format!(
             "Somebody has set spec.elastic.replicas of the job to {replicas} meanwhile, which holds. Create another \
@@ -207,11 +254,4 @@ impl Case<'_> {
 fn find(job: &Job<'_>, names: &[String]) -> BTreeSet<i32> {
     let keys = names.iter().filter_map(|name| job.key(name));
     keys.map(|key| key.index).collect()
-}
-
-/// The index of a pod of the elastic role that does not exist yet.
-fn index_in(job: &Job<'_>, name: &str) -> Option<i32> {
-    let role = job.elastic?.role;
-    let index = name.rsplit_once('-')?.1.parse().ok()?;
-    (job.pod_name(PodKey { role, index }) == name).then_some(index)
 }

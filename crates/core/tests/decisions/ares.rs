@@ -43,6 +43,7 @@ fn said(phase: Option<JobPhase>, roles_of_job: Vec<ObservedRole>) -> Value {
         phase,
         roles: roles_of_job,
         progress: None,
+        script: trainyard_core::local_state::ScriptOffer::Undecided,
     };
     serde_json::to_value(roles(&observed)).unwrap()
 }

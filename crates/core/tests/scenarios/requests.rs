@@ -1,5 +1,7 @@
 //! Requests to change the size of a job: ScaleIn and ScaleOut.
 
+mod scripts;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -48,6 +50,8 @@ struct Desk {
     deleted: Vec<String>,
     /// The job can't be found.
     job_is_gone: bool,
+    /// The agent in the launcher.
+    launcher: scripts::Launcher,
 }
 
 impl Desk {
@@ -64,6 +68,7 @@ impl Desk {
             targets: Vec::new(),
             deleted: Vec::new(),
             job_is_gone: false,
+            launcher: scripts::Launcher::default(),
         }
     }
 
@@ -113,7 +118,7 @@ impl Desk {
     /// Carries out the next writes for requests. Returns true if there was one.
     fn write(&mut self) -> bool {
         let plan = self.plan();
-        let has_steps = !plan.steps.is_empty();
+        let has_steps = self.tell_launcher(&plan) || !plan.steps.is_empty();
         let mut deleted = Vec::new();
         for (position, step) in plan.steps {
             if self.dies_after == Some(self.writes) {

@@ -1,5 +1,7 @@
 //! Answers an `AdmissionReview`, without IO.
 
+pub mod script;
+
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
@@ -18,11 +20,14 @@ use trainyard_core::{admission, registry};
 use super::fill::fill;
 use crate::index::Index;
 use crate::metrics;
+use crate::options::Scripts;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     Mutate,
     Validate,
+    /// As `Validate`, of requests that have a script. No call of it may be left out.
+    Script,
 }
 
 impl Hook {
@@ -30,6 +35,7 @@ impl Hook {
         match self {
             Self::Mutate => "mutate",
             Self::Validate => "validate",
+            Self::Script => "script",
         }
     }
 }
@@ -60,6 +66,10 @@ struct Request {
     sub_resource: Option<String>,
     #[serde(default)]
     name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    user_info: Value,
     #[serde(default)]
     object: Value,
     #[serde(default)]
@@ -153,11 +163,26 @@ pub struct Reviewer {
     kinds: Vec<&'static dyn ForeignKind>,
     /// Knows which frameworks are declared. `None`: none.
     index: Option<Arc<Index>>,
+    /// Whether requests may have scripts.
+    scripts: Scripts,
 }
 
 impl Reviewer {
     pub fn new(kinds: Vec<&'static dyn ForeignKind>) -> Self {
-        Self { kinds, index: None }
+        Self {
+            kinds,
+            ..Self::default()
+        }
+    }
+
+    /// The same reviewer, where requests may have scripts, or may not.
+    pub fn with_scripts(self, scripts: Scripts) -> Self {
+        Self { scripts, ..self }
+    }
+
+    /// Whether somebody who asks for a script must have the right to run commands in pods.
+    pub fn reviews_scripts(&self) -> bool {
+        self.scripts == Scripts::Reviewed
     }
 
     /// The same reviewer, which knows the declared frameworks of an index.
@@ -194,7 +219,10 @@ impl Reviewer {
                 ReviewTarget::Foreign(_) | ReviewTarget::Framework | ReviewTarget::ScaleRequest(_),
                 Hook::Mutate,
             ) => Decision::Allow,
-            (ReviewTarget::ScaleRequest(kind), Hook::Validate) => validate_scale_request(kind, &request),
+            (ReviewTarget::ScaleRequest(kind), Hook::Validate | Hook::Script) => {
+                self.validate_scale_request(kind, &request)
+            }
+            (_, Hook::Script) => Decision::Allow,
             (ReviewTarget::Framework, Hook::Validate) => validate_framework(&request.object),
             (ReviewTarget::Job, Hook::Mutate) => self.mutate(&request.object),
             (ReviewTarget::Job, Hook::Validate) => self.validate(&request.object, &request.old_object),
@@ -291,25 +319,33 @@ impl Reviewer {
         });
         Decision::of(admission::review_with(old, &mut new, &frameworks))
     }
+
+    fn validate_scale_request(&self, kind: ScaleKind, request: &Request) -> Decision {
+        // A stored request that can't be read may be replaced by one that can.
+        let (old, new) = (&request.old_object, &request.object);
+        let errors = match kind {
+            ScaleKind::ScaleIn => {
+                part(new, "spec").map(|new| validate_scale_in(part(old, "spec").ok().as_ref(), &new))
+            }
+            ScaleKind::ScaleOut => {
+                part(new, "spec").map(|new| validate_scale_out(part(old, "spec").ok().as_ref(), &new))
+            }
+        };
+        let mut errors = errors.unwrap_or_else(|error| vec![error]);
+        if self.scripts == Scripts::Off && script::has_script(new) {
+            errors.push(FieldError::new("spec.script", SCRIPTS_ARE_OFF));
+        }
+        Decision::of(errors)
+    }
 }
+
+/// What is wrong with a request for a script where there are none.
+const SCRIPTS_ARE_OFF: &str =
+    "scripts are off in this cluster: install the operator with --scripts, or leave it out";
 
 fn validate_foreign(kind: &dyn ForeignKind, request: &Request) -> Decision {
     let old = Some(&request.old_object).filter(|old| !old.is_null());
     Decision::of(kind.review(old, &request.object))
-}
-
-fn validate_scale_request(kind: ScaleKind, request: &Request) -> Decision {
-    // A stored request that can't be read may be replaced by one that can.
-    let (old, new) = (&request.old_object, &request.object);
-    let errors = match kind {
-        ScaleKind::ScaleIn => {
-            part(new, "spec").map(|new| validate_scale_in(part(old, "spec").ok().as_ref(), &new))
-        }
-        ScaleKind::ScaleOut => {
-            part(new, "spec").map(|new| validate_scale_out(part(old, "spec").ok().as_ref(), &new))
-        }
-    };
-    Decision::of(errors.unwrap_or_else(|error| vec![error]))
 }
 
 fn validate_framework(object: &Value) -> Decision {

@@ -1,5 +1,7 @@
 //! The webhooks over real TLS on loopback.
 
+mod scripts;
+
 use std::net::SocketAddr;
 
 use http::Request;
@@ -29,6 +31,11 @@ struct Server {
     task: JoinHandle<Result<(), rustls::Error>>,
 }
 
+/// Nobody may do anything.
+fn nobody() -> Access {
+    Arc::new(|_| Box::pin(async { Ok(false) }))
+}
+
 async fn start() -> Server {
     let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -39,7 +46,7 @@ async fn start() -> Server {
         listener,
         serving.clone(),
         metrics.clone(),
-        Reviewer::default(),
+        (Reviewer::default(), nobody()),
         visitors.clone(),
         shutdown.clone(),
     ));
@@ -138,6 +145,7 @@ async fn answers_over_tls_and_stops_when_told() {
     for (path, body, expected) in [
         ("/mutate", b"rubbish".to_vec(), 400),
         ("/other", Vec::new(), 404),
+        ("/scripts", b"rubbish".to_vec(), 400),
         ("/validate", vec![b' '; MAX_BODY + 1], 413),
     ] {
         let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();

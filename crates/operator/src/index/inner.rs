@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use trainyard_core::local_state::LocalState;
 
 use super::entry::Job;
 use super::{Inner, JobKey, Kind, Lookup, Snapshot};
@@ -31,6 +32,12 @@ impl Inner {
         if let Some(key) = self.owners.get(uid).map(|owner| owner.key.clone()) {
             self.notify_followers(&[key]);
         }
+    }
+
+    /// What only this process knows about a job.
+    pub(super) fn local_of(&mut self, key: &JobKey) -> Option<&mut LocalState> {
+        let uid = self.names.get(key)?.clone();
+        Some(&mut self.owners.get_mut(&uid)?.job.as_mut()?.local)
     }
 
     /// Sends the keys of changed jobs to all listeners.

@@ -10,7 +10,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use trainyard_contract::drain::Drain;
 use trainyard_contract::observer::{HEARTBEAT_INTERVAL, JobHosts, RoleHosts};
+use trainyard_contract::script::ScriptOrder;
 use trainyard_contract::start::Start;
+use trainyard_core::local_state::ScriptOffer;
 use trainyard_core::observe::{Observed, ObservedRole};
 
 use super::feed::ObservedJob;
@@ -79,6 +81,30 @@ pub(super) fn drain(
     follow(feed, shutdown, line)
 }
 
+/// Returns lines that say which script a pod is to run, until the job is deleted or this replica
+/// does not lead any more.
+pub(super) fn script(
+    feed: watch::Receiver<ObservedJob>,
+    pod_uid: String,
+    leads: impl Fn() -> bool + Send,
+    shutdown: CancellationToken,
+) -> impl Stream<Item = Line> + Send {
+    let line = move |observed: Option<&Observed>| {
+        let Some(observed) = observed.filter(|_| leads()) else {
+            return NextLine::End;
+        };
+        let order = match &observed.script {
+            ScriptOffer::Undecided => return NextLine::Unchanged,
+            ScriptOffer::Run(offered) if *offered.task.pod_uid == *pod_uid => {
+                ScriptOrder::Run(offered.task.run.clone())
+            }
+            ScriptOffer::Run(_) | ScriptOffer::Idle => ScriptOrder::Idle,
+        };
+        NextLine::Line(order.write() + "\n")
+    };
+    follow(feed, shutdown, line)
+}
+
 fn role_hosts(role: &ObservedRole) -> RoleHosts {
     let number = |number: i32| u32::try_from(number).ok();
     // Programs are not started in pods that are to leave.
@@ -95,6 +121,8 @@ fn json(told: &impl serde::Serialize) -> String {
 enum NextLine {
     Line(String),
     Last(String),
+    /// The last line still holds, if there was one.
+    Unchanged,
     /// There is no line, and none will come.
     End,
 }
@@ -117,6 +145,7 @@ impl<F: FnMut(Option<&Observed>) -> NextLine> Follower<F> {
             let line = match told {
                 NextLine::End => return None,
                 NextLine::Line(line) => line,
+                NextLine::Unchanged => self.last.clone(),
                 NextLine::Last(line) => {
                     self.over = true;
                     line
@@ -179,6 +208,7 @@ mod tests {
     use futures::StreamExt;
     use tokio::time::sleep;
     use trainyard_api::Progress;
+    use trainyard_core::local_state::ScriptOffer;
 
     use super::*;
 
@@ -194,6 +224,7 @@ mod tests {
                     step: Some(step),
                     ..Progress::default()
                 }),
+                script: ScriptOffer::Undecided,
             }))
         };
         let (feed, receiver) = watch::channel(seen(0));

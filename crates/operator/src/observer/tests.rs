@@ -2,6 +2,7 @@ mod ares;
 mod contract;
 mod lines;
 mod saying;
+mod script;
 
 use std::time::Duration;
 

@@ -195,6 +195,7 @@ fn settings() -> BoxedStrategy<Settings> {
                 Settings {
                     cluster_domain,
                     allows_exec,
+                    runs_scripts: allows_exec,
                     ..settings
                 }
             },
