@@ -106,7 +106,9 @@ impl Lists {
         let mut texts: Vec<_> = files
             .map(|file| (file.path.clone(), list(&all, file.format)))
             .collect();
-        texts.push((USABLE.into(), list(&usable, Format::MPICH)));
+        let usable = list(&usable, Format::MPICH);
+        let places = self.plan.discovery().into_iter();
+        texts.extend(places.map(|place| (place.join(USABLE), usable.clone())));
         for (path, text) in texts {
             if self.written.get(&path) != Some(&text) {
                 write(&self.plan.directory, &path, &text)?;
@@ -262,6 +264,7 @@ mod tests {
             lists.follow(roles).unwrap();
             let read = |path: &str| std::fs::read_to_string(directory.path().join(path)).unwrap_or_default();
             let short = |path: &str| read(path).replace(" slots=", ":").replace('\n', " ");
+            assert_eq!(read(USABLE), read("files/0/discover_hosts"), "beside every list");
             assert_eq!(short("hostfile"), short("files/0/hosts"));
             (short("hostfile"), short(USABLE))
         };

@@ -181,6 +181,8 @@ words! {
         Dl,
         /// Those of an AresJob of `ares.io/v1`.
         Ares,
+        /// Those of a TrainingJob of `kai.alibabacloud.com/v1alpha1`.
+        Et,
     }
 }
 

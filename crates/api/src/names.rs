@@ -32,6 +32,13 @@ pub const ANNOTATION_NOTES: &str = "trainyard.dev/notes";
 /// Annotation of such a job: when its launcher was created, where the deadline of that object
 /// begins then.
 pub const ANNOTATION_LAUNCHED: &str = "trainyard.dev/launched";
+/// Annotation of such a job that is elastic: the number of pods that the object last asked for. A
+/// target that somebody has set since holds until the object asks for another number.
+pub const ANNOTATION_ASKED_FOR: &str = "trainyard.dev/asked-for";
+
+/// Annotation of a ScaleIn or a ScaleOut that was made of a request of another operator: when that
+/// was created. It has its turn as if it had been created then.
+pub const ANNOTATION_CREATED: &str = "trainyard.dev/created";
 
 /// Annotation of a job: the size that a ScaleIn or a ScaleOut has given it, and who leaves.
 pub const ANNOTATION_SCALE_REQUEST: &str = "trainyard.dev/scale-request";

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainyard_api::{FieldError, TrainingJob};
-use trainyard_compat::{Converted, Recognized};
+use trainyard_api::{FieldError, ScaleIn, ScaleOut, TrainingJob};
+use trainyard_compat::{ConvertError, Converted, ConvertedRequest, Recognized};
+use trainyard_core::foreign::NewRequest;
 
 use crate::output::{self, Format};
 use crate::validate::checker::Checker;
@@ -19,10 +20,11 @@ const EXIT_REFUSED: u8 = 1;
 /// Convert jobs of other operators to TrainingJobs.
 ///
 /// Reads MPIJobs of kubeflow.org/v2beta1 and of batch.test.bdap.com/v1, MXJobs and TFJobs of
-/// mpba.fbk.eu/v1, and AresJobs of ares.io/v1, and prints TrainingJobs that do the same. What is
-/// different then is said in comments above each, or with `-o json` on the standard error. Objects
-/// of other kinds, and TrainingJobs, are printed as they are. If something can't be converted,
-/// nothing is printed.
+/// mpba.fbk.eu/v1, AresJobs of ares.io/v1, and TrainingJobs of kai.alibabacloud.com/v1alpha1, and
+/// prints TrainingJobs that do the same; ScaleIns and ScaleOuts of the last become those of
+/// Trainyard. What is different then is said in comments above each, or with `-o json` on the
+/// standard error. Objects of other kinds, and Trainyard's own, are printed as they are. If
+/// something can't be converted, nothing is printed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -49,6 +51,10 @@ enum Document {
         origin: String,
         converted: Box<Converted>,
     },
+    Request {
+        origin: String,
+        converted: Box<ConvertedRequest>,
+    },
     Unchanged(Value),
 }
 
@@ -57,6 +63,8 @@ enum Document {
 #[serde(untagged)]
 enum Object<'a> {
     Job(&'a TrainingJob),
+    ScaleIn(&'a ScaleIn),
+    ScaleOut(&'a ScaleOut),
     Other(&'a Value),
 }
 
@@ -64,6 +72,10 @@ impl Document {
     fn object(&self) -> Object<'_> {
         match self {
             Self::Converted { converted, .. } => Object::Job(&converted.job),
+            Self::Request { converted, .. } => match &converted.request {
+                NewRequest::ScaleIn(request) => Object::ScaleIn(request),
+                NewRequest::ScaleOut(request) => Object::ScaleOut(request),
+            },
             Self::Unchanged(value) => Object::Other(value),
         }
     }
@@ -71,7 +83,16 @@ impl Document {
     fn notes(&self) -> &[String] {
         match self {
             Self::Converted { converted, .. } => &converted.notes,
+            Self::Request { converted, .. } => &converted.notes,
             Self::Unchanged(_) => &[],
+        }
+    }
+
+    /// What it was; `None` if it is what it was.
+    fn origin(&self) -> Option<&str> {
+        match self {
+            Self::Converted { origin, .. } | Self::Request { origin, .. } => Some(origin),
+            Self::Unchanged(_) => None,
         }
     }
 }
@@ -95,9 +116,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Err(error) => problems.push(format!("{file}: {error}")),
         }
     }
-    let any = printed
-        .iter()
-        .any(|document| matches!(document, Document::Converted { .. }));
+    let any = printed.iter().any(|document| document.origin().is_some());
     if problems.is_empty() && !any {
         problems.push(format!(
             "there is nothing to convert: what can be is {}",
@@ -140,11 +159,16 @@ fn convert(checker: &Checker, object: Value) -> Result<Document, Vec<FieldError>
             }
         };
     }
+    let origin = origin(&object);
+    if trainyard_compat::recognize(&object) == Recognized::Request {
+        let converted = trainyard_compat::convert_request(object).map_err(ConvertError::into_errors)?;
+        return Ok(Document::Request {
+            origin,
+            converted: Box::new(converted),
+        });
+    }
     let converted = Box::new(checker.convert(&object)?);
-    Ok(Document::Converted {
-        origin: origin(&object),
-        converted,
-    })
+    Ok(Document::Converted { origin, converted })
 }
 
 /// Names the kind of an object in a sentence.
@@ -158,11 +182,11 @@ fn yaml(printed: &[Document]) -> Result<String> {
     let mut all = String::new();
     for document in printed {
         all.push_str("---\n");
-        if let Document::Converted { origin, converted } = document {
+        if let Some(origin) = document.origin() {
             // Writing to a String can't fail.
-            let end = if converted.notes.is_empty() { "" } else { ":" };
+            let end = if document.notes().is_empty() { "" } else { ":" };
             let _ = writeln!(all, "# Converted from {origin}{end}");
-            for note in &converted.notes {
+            for note in document.notes() {
                 // A note may quote a text of several lines, and a comment has one.
                 let _ = writeln!(all, "# - {}", note.replace(['\n', '\r'], " "));
             }

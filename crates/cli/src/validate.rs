@@ -230,6 +230,19 @@ fn check(checker: &Checker, value: &Value) -> Document {
             };
             (false, errors)
         }
+        Recognized::Foreign
+            if trainyard_compat::recognize(value) == trainyard_compat::Recognized::Request =>
+        {
+            converted = true;
+            let errors = match trainyard_compat::convert_request(value.clone()) {
+                Ok(request) => {
+                    notes = request.notes;
+                    Vec::new()
+                }
+                Err(error) => error.into_errors(),
+            };
+            (false, errors)
+        }
         Recognized::Foreign => (true, Vec::new()),
         Recognized::Mistake(error) => (false, vec![error]),
     };

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::Kind;
+use crate::child::KindId;
 
 /// Where the definition of a TrainingJob says what a pod template is.
 const TEMPLATE: &str = "spec/properties/roles/items/properties/template";
@@ -27,6 +28,11 @@ pub fn age() -> Value {
 
 /// The definition of a kind, of what its spec and its status are.
 pub fn of(kind: &Kind, spec: &Value, status: &Value, columns: &[Value]) -> Value {
+    of_id(kind.id(), spec, status, columns)
+}
+
+/// The definition of a kind of any sort.
+pub fn of_id(kind: KindId, spec: &Value, status: &Value, columns: &[Value]) -> Value {
     let singular = kind.name.to_lowercase();
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -19,6 +19,7 @@ mod definition;
 mod dl;
 mod dl_mxnet_v1;
 mod dl_tensorflow_v1;
+mod et_v1alpha1;
 mod kubeflow_mpi_v2beta1;
 mod mpi;
 mod notes;
@@ -36,6 +37,9 @@ use trainyard_core::foreign::ForeignKind;
 use trainyard_core::job::Job;
 use trainyard_core::view::Settings;
 
+use child::KindId;
+pub use et_v1alpha1::requests::ConvertedRequest;
+use et_v1alpha1::requests::{RequestKind, SCALE_IN, SCALE_OUT};
 use notes::{Condition, Tone};
 use report::Report;
 
@@ -80,6 +84,8 @@ struct Extras {
     keep: Option<fn(&TrainingJob, &mut TrainingJob, &mut Vec<String>)>,
     /// Annotations of its objects that their children have too, also when they change.
     passed_on: &'static [&'static str],
+    /// The annotation that suspends an object while it is `true`.
+    suspend_annotation: Option<&'static str>,
 }
 
 impl Extras {
@@ -91,10 +97,20 @@ impl Extras {
         launcher_deadline: None,
         keep: None,
         passed_on: &[],
+        suspend_annotation: None,
     };
 }
 
 impl Kind {
+    const fn id(&self) -> KindId {
+        KindId {
+            group: self.group,
+            version: self.version,
+            name: self.name,
+            plural: self.plural,
+        }
+    }
+
     fn their_path(&self, object: &Value, ours: &str) -> String {
         let mut rules = self.paths.iter();
         let fitting = rules.find_map(|(from, to)| paths::translate(object, ours, from, to));
@@ -120,11 +136,17 @@ const KINDS: &[Kind] = &[
     dl_mxnet_v1::KIND,
     dl_tensorflow_v1::KIND,
     ares_v1::KIND,
+    et_v1alpha1::KIND,
 ];
+
+/// The kinds of requests that the operator can serve.
+const REQUESTS: [&RequestKind; 2] = [&SCALE_IN, &SCALE_OUT];
 
 /// The kinds that the operator can serve, each by its flag.
 pub fn served() -> Vec<&'static dyn ForeignKind> {
-    KINDS.iter().map(|kind| kind as &dyn ForeignKind).collect()
+    let jobs = KINDS.iter().map(|kind| kind as &dyn ForeignKind);
+    let requests = REQUESTS.iter().map(|kind| *kind as &dyn ForeignKind);
+    jobs.chain(requests).collect()
 }
 
 /// A job of another operator, as one of ours.
@@ -170,17 +192,19 @@ fn lines(errors: &[FieldError]) -> String {
 
 /// The kinds that can be converted, in words.
 pub fn known() -> Vec<String> {
-    let kinds = KINDS.iter();
-    kinds
-        .map(|kind| format!("{} of {}/{}", kind.name, kind.group, kind.version))
+    let ids = KINDS.iter().map(Kind::id);
+    let ids = ids.chain(REQUESTS.iter().map(|kind| kind.id()));
+    ids.map(|id| format!("{} of {}/{}", id.name, id.group, id.version))
         .collect()
 }
 
 /// What an object is to this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recognized {
-    /// It can be converted.
+    /// It is a job that can be converted.
     Known,
+    /// It is a request to change the size of a job, and can be converted to one of ours.
+    Request,
     /// It is a job of an operator some of whose kinds can be converted, but not this one.
     Related,
     /// Anything else.
@@ -194,6 +218,7 @@ pub fn recognize(object: &Value) -> Recognized {
     let is_related = || KINDS.iter().any(|known| Some(known.group) == group) && kind.ends_with("Job");
     match find(api_version, kind) {
         Some(_) => Recognized::Known,
+        None if find_request(api_version, kind).is_some() => Recognized::Request,
         None if is_related() => Recognized::Related,
         None => Recognized::Other,
     }
@@ -218,6 +243,19 @@ pub fn convert(object: Value) -> Result<Converted, ConvertError> {
     Err(ConvertError::Invalid(theirs.collect()))
 }
 
+/// The request of ours that does what one of another operator does.
+pub fn convert_request(object: Value) -> Result<ConvertedRequest, ConvertError> {
+    let (api_version, kind) = names(&object);
+    let Some(kind) = find_request(api_version, kind) else {
+        return Err(ConvertError::Unknown {
+            kind: kind.to_owned(),
+            api_version: api_version.to_owned(),
+        });
+    };
+    kind.convert(object, Purpose::Replace)
+        .map_err(ConvertError::Invalid)
+}
+
 fn names(object: &Value) -> (&str, &str) {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
     (text("apiVersion"), text("kind"))
@@ -227,6 +265,15 @@ fn find(api_version: &str, kind: &str) -> Option<&'static Kind> {
     let (group, version) = api_version.split_once('/')?;
     let mut kinds = KINDS.iter();
     kinds.find(|known| (known.group, known.version, known.name) == (group, version, kind))
+}
+
+fn find_request(api_version: &str, kind: &str) -> Option<&'static RequestKind> {
+    let (group, version) = api_version.split_once('/')?;
+    let mut kinds = REQUESTS.into_iter();
+    kinds.find(|known| {
+        let known = known.id();
+        (known.group, known.version, known.name) == (group, version, kind)
+    })
 }
 
 /// All that our rules find.

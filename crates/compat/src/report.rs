@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use trainyard_api::{ConditionType, FieldError, JobPhase, RoleStatus, TrainingJob, TrainingJobStatus};
 
 use trainyard_core::foreign::Obstacle;
+use trainyard_core::view::PodRow;
 
 use crate::Kind;
 
@@ -48,6 +49,8 @@ pub struct Report<'a> {
     pub object: &'a Value,
     /// The object's own child, if it has one.
     pub child: Option<&'a TrainingJob>,
+    /// The pods of the child.
+    pub pods: &'a [PodRow],
     pub problem: Option<&'a Problem>,
     pub now: Timestamp,
 }
@@ -107,6 +110,13 @@ impl Report<'_> {
         })
     }
 
+    fn conditions(&self) -> Conditions<'_> {
+        Conditions {
+            object: self.object,
+            now: self.now,
+        }
+    }
+
     /// The condition of a type that the object has so far.
     pub fn before(&self, kind: &str) -> Option<&Value> {
         condition(self.object, kind)
@@ -114,6 +124,50 @@ impl Report<'_> {
 
     /// A condition, whose time moves only if its status does.
     pub fn condition(&self, kind: &str, holds: bool, reason: &str, message: &str) -> Map<String, Value> {
+        self.conditions().make(kind, holds, reason, message)
+    }
+
+    /// The condition with the time at which anything of it was last changed.
+    pub fn updated(&self, condition: Map<String, Value>) -> Value {
+        self.conditions().updated(condition)
+    }
+
+    /// The time as the API writes it: whole seconds.
+    pub fn time(&self) -> Value {
+        self.conditions().time()
+    }
+
+    /// When the child was started and when it ended, where it was and did.
+    pub fn times(&self) -> impl Iterator<Item = (&'static str, Value)> {
+        let status = self.status();
+        let times = [
+            ("startTime", status.and_then(|status| status.start_time.as_ref())),
+            (
+                "completionTime",
+                status.and_then(|status| status.completion_time.as_ref()),
+            ),
+        ];
+        let written = |time: &Time| json!(time.0.to_string());
+        times
+            .into_iter()
+            .filter_map(move |(field, time)| Some((field, written(time?))))
+    }
+}
+
+/// Makes the conditions of an object, whose times go by those that it has.
+pub struct Conditions<'a> {
+    pub object: &'a Value,
+    pub now: Timestamp,
+}
+
+impl Conditions<'_> {
+    /// The condition of a type that the object has so far.
+    fn before(&self, kind: &str) -> Option<&Value> {
+        condition(self.object, kind)
+    }
+
+    /// A condition, whose time moves only if its status does.
+    pub fn make(&self, kind: &str, holds: bool, reason: &str, message: &str) -> Map<String, Value> {
         let status = if holds { "True" } else { "False" };
         let before = self.before(kind).filter(|before| before["status"] == status);
         let since = before.and_then(|before| before.get("lastTransitionTime").cloned());
@@ -147,22 +201,6 @@ impl Report<'_> {
     /// The time as the API writes it: whole seconds.
     pub fn time(&self) -> Value {
         json!(self.now.round(Unit::Second).unwrap_or(self.now).to_string())
-    }
-
-    /// When the child was started and when it ended, where it was and did.
-    pub fn times(&self) -> impl Iterator<Item = (&'static str, Value)> {
-        let status = self.status();
-        let times = [
-            ("startTime", status.and_then(|status| status.start_time.as_ref())),
-            (
-                "completionTime",
-                status.and_then(|status| status.completion_time.as_ref()),
-            ),
-        ];
-        let written = |time: &Time| json!(time.0.to_string());
-        times
-            .into_iter()
-            .filter_map(move |(field, time)| Some((field, written(time?))))
     }
 }
 

@@ -8,16 +8,20 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use trainyard_api::{ConditionType, FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignNote, ForeignPlan, ForeignView};
+use trainyard_core::foreign::{
+    Child, ChildAction, ChildKind, ForeignKind, ForeignNote, ForeignPlan, ForeignView,
+};
 use trainyard_core::job::Job;
 use trainyard_core::remote_shell::HOST_FILE;
-use trainyard_core::view::Settings;
+use trainyard_core::view::{PodRow, Settings};
 
-use crate::child::{adopted, generation_of, note_generation, owner};
+use crate::child::{
+    Kinship, adopted, generation_of, keep_size, kinship, note_asked_for, note_generation, owner,
+};
 use crate::report::{Problem, Report, is_invalid, is_true};
 use crate::{Converted, Kind, Purpose, lines, notes, read};
 
@@ -53,17 +57,6 @@ struct Changed {
     notes: Vec<ForeignNote>,
 }
 
-/// What the child of an object is to it.
-enum Kinship<'a> {
-    None,
-    Ours(&'a TrainingJob),
-    /// Ours, but it can't be read.
-    Unreadable(&'a str),
-    /// Of a former object of the same name: it is about to go.
-    Former,
-    Stranger,
-}
-
 impl ForeignKind for Kind {
     fn flag(&self) -> &'static str {
         self.flag
@@ -89,6 +82,10 @@ impl ForeignKind for Kind {
         (self.definition)(self)
     }
 
+    fn child_kind(&self) -> ChildKind {
+        ChildKind::Job
+    }
+
     fn has_config(&self) -> bool {
         self.extras.config.is_some()
     }
@@ -98,15 +95,20 @@ impl ForeignKind for Kind {
         if metadata.deletion_timestamp.is_some() || !self.is_ours(view.object) {
             return ForeignPlan::default();
         }
-        match self.kinship(&metadata, view.child) {
-            Kinship::None => self.childless(view, &metadata),
-            Kinship::Ours(child) => self.with_child(view, &metadata, child),
-            Kinship::Unreadable(error) => self.with_problem(
+        let child = match view.child {
+            Child::Job { job, .. } => Some(&job.metadata),
+            Child::Malformed(metadata, _) => Some(metadata),
+            Child::None | Child::Request { .. } => None,
+        };
+        match (kinship(self.id(), &metadata, child), view.child) {
+            (Kinship::None, _) => self.childless(view, &metadata),
+            (Kinship::Ours, Child::Job { job, pods }) => self.with_child(view, &metadata, job, pods),
+            (Kinship::Ours, Child::Malformed(_, error)) => self.with_problem(
                 view,
                 &Problem::new("Invalid", format!("its TrainingJob can't be read: {error}: delete it")),
             ),
-            Kinship::Former => ForeignPlan::default(),
-            Kinship::Stranger => self.with_problem(
+            (Kinship::Former | Kinship::Ours, _) => ForeignPlan::default(),
+            (Kinship::Stranger, _) => self.with_problem(
                 view,
                 &Problem::new(
                     "OwnershipConflict",
@@ -153,30 +155,6 @@ impl Kind {
         })
     }
 
-    fn kinship<'a>(&self, object: &ObjectMeta, child: ChildJob<'a>) -> Kinship<'a> {
-        let metadata = match child {
-            ChildJob::None => return Kinship::None,
-            ChildJob::Job(job) => &job.metadata,
-            ChildJob::Malformed(metadata, _) => metadata,
-        };
-        let owners = metadata.owner_references.iter().flatten();
-        let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
-        let is_of_kind = |owner: &OwnerReference| {
-            let group = owner.api_version.split_once('/').map(|(group, _)| group);
-            (group, &*owner.kind, Some(&owner.name)) == (Some(self.group), self.name, object.name.as_ref())
-        };
-        match (owner, child) {
-            (Some(owner), ChildJob::Job(job)) if Some(&owner.uid) == object.uid.as_ref() => {
-                Kinship::Ours(job)
-            }
-            (Some(owner), ChildJob::Malformed(_, error)) if Some(&owner.uid) == object.uid.as_ref() => {
-                Kinship::Unreadable(error)
-            }
-            (Some(owner), _) if is_of_kind(owner) => Kinship::Former,
-            _ => Kinship::Stranger,
-        }
-    }
-
     /// There is no child: it is made, unless the object has ended already.
     fn childless(&self, view: &ForeignView<'_>, metadata: &ObjectMeta) -> ForeignPlan {
         let desired = self.desired(view.object);
@@ -202,7 +180,7 @@ impl Kind {
                     .obstacle
                     .map(|obstacle| Problem::blocked(obstacle, "its TrainingJob", ""));
                 let config = self.config(&mut desired, metadata, view.settings);
-                let mut job = adopted(self, desired.job, metadata);
+                let mut job = adopted(self.id(), desired.job, metadata);
                 ForeignPlan {
                     notes: notes::differences(&mut job, &desired.notes),
                     config,
@@ -213,7 +191,13 @@ impl Kind {
         }
     }
 
-    fn with_child(&self, view: &ForeignView<'_>, metadata: &ObjectMeta, child: &TrainingJob) -> ForeignPlan {
+    fn with_child(
+        &self,
+        view: &ForeignView<'_>,
+        metadata: &ObjectMeta,
+        child: &TrainingJob,
+        pods: &[PodRow],
+    ) -> ForeignPlan {
         let phase = child.status.as_ref().and_then(|status| status.phase);
         let has_ended = phase.is_some_and(JobPhase::is_terminal);
         let mut problem = None;
@@ -240,11 +224,12 @@ impl Kind {
             && child.metadata.deletion_timestamp.is_none()
             && let Some(job) = self
                 .with_deadline(view.object, child, view.now)
+                .or_else(|| self.with_suspension(view.object, child))
                 .or_else(|| self.with_annotations(view.object, child))
         {
             action = ChildAction::Replace(Box::new(job));
         }
-        let status = self.status(view, Some(child), problem.as_ref());
+        let status = self.status(view, Some((child, pods)), problem.as_ref());
         let plan = ForeignPlan {
             child: action,
             config,
@@ -283,12 +268,15 @@ impl Kind {
             return Err(errors);
         }
         let config = self.config(&mut desired, metadata, view.settings);
+        let asked_for = desired.job.clone();
+        keep_size(child, &mut desired.job);
         let mut job = TrainingJob {
             metadata: child.metadata.clone(),
             spec: desired.job.spec,
             status: None,
         };
         note_generation(&mut job, metadata.generation);
+        note_asked_for(&mut job, &asked_for.spec);
         self.pass_on(view.object, &mut job);
         self.renew_deadline(view.object, child, &mut job);
         let notes = notes::differences(&mut job, &desired.notes);
@@ -300,6 +288,21 @@ impl Kind {
         let errors = admission::review(Some(before.clone()), &mut after.clone());
         let theirs = errors.iter().map(|error| self.theirs(object, error));
         theirs.collect()
+    }
+
+    /// The child suspended or resumed, if the object says so in an annotation, which is no part of
+    /// its spec.
+    fn with_suspension(&self, object: &Value, child: &TrainingJob) -> Option<TrainingJob> {
+        let suspend = is_suspended(object, self.extras.suspend_annotation?);
+        if suspend == child.is_suspended() {
+            return None;
+        }
+        let mut job = TrainingJob {
+            status: None,
+            ..child.clone()
+        };
+        job.spec.suspend = suspend.then_some(true);
+        Some(job)
     }
 
     /// The child with the annotations that it should have of its object, if it has others.
@@ -340,6 +343,9 @@ impl Kind {
             ..ObjectMeta::default()
         };
         self.pass_on(object, &mut job);
+        if let Some(key) = self.extras.suspend_annotation {
+            job.spec.suspend = is_suspended(object, key).then_some(true);
+        }
         job.spec.dialect = Some(self.dialect);
         job.spec.managed_by = None;
         let run = job.spec.run_policy.as_mut();
@@ -364,7 +370,7 @@ impl Kind {
     ) -> Option<Box<ConfigMap>> {
         let job = Job::parse(&desired.job).ok()?;
         let mut config = (self.extras.config?)(&job, settings)?;
-        config.metadata.owner_references = Some(vec![owner(self, object)]);
+        config.metadata.owner_references = Some(vec![owner(self.id(), object)]);
         let size: usize = config.data.iter().flatten().map(|(_, text)| text.len()).sum();
         if size > MAX_CONFIG {
             config.data = None;
@@ -404,13 +410,14 @@ impl Kind {
     fn status(
         &self,
         view: &ForeignView<'_>,
-        child: Option<&TrainingJob>,
+        child: Option<(&TrainingJob, &[PodRow])>,
         problem: Option<&Problem>,
     ) -> Option<Value> {
         let status = (self.status)(&Report {
             kind: self,
             object: view.object,
-            child,
+            child: child.map(|(job, _)| job),
+            pods: child.map_or(&[], |(_, pods)| pods),
             problem,
             now: view.now,
         });
@@ -437,6 +444,11 @@ fn can_wait(before: Option<&Value>, after: &Value, child: Option<&TrainingJobSta
             .collect()
     };
     has(before, "phase") == has(after, "phase") && conditions(before) == conditions(after)
+}
+
+/// Returns true if an annotation suspends an object.
+fn is_suspended(object: &Value, key: &str) -> bool {
+    annotation(object, key) == Some("true")
 }
 
 fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {

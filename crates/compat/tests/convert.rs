@@ -105,6 +105,15 @@ fn kinds_are_known_by_group_version_and_kind() {
     assert_eq!(of("ares.io/v1", "AresJob"), Recognized::Known);
     assert_eq!(of("ares.io/v2", "AresJob"), Recognized::Related);
     assert_eq!(of("ares.io/v1", "AresQueue"), Recognized::Other);
+    assert_eq!(
+        of("kai.alibabacloud.com/v1alpha1", "TrainingJob"),
+        Recognized::Known
+    );
+    assert_eq!(
+        of("kai.alibabacloud.com/v1alpha1", "ScaleIn"),
+        Recognized::Request
+    );
+    assert_eq!(of("trainyard.dev/v1alpha1", "ScaleIn"), Recognized::Other);
     assert_eq!(of("kubeflow.org/v1", "MPIJob"), Recognized::Related);
     assert_eq!(of("kubeflow.org/v1", "PyTorchJob"), Recognized::Related);
     assert_eq!(of("kubeflow.org/v1", "Notebook"), Recognized::Other);
@@ -120,9 +129,11 @@ fn what_is_not_known_is_refused_with_what_is() {
     assert_eq!(
         refusal.to_string(),
         "TFJob of kubeflow.org/v1 can't be converted: what can is MPIJob of kubeflow.org/v2beta1, MPIJob of \
-         batch.test.bdap.com/v1, MXJob of mpba.fbk.eu/v1, TFJob of mpba.fbk.eu/v1, AresJob of ares.io/v1"
+         batch.test.bdap.com/v1, MXJob of mpba.fbk.eu/v1, TFJob of mpba.fbk.eu/v1, AresJob of ares.io/v1, \
+         TrainingJob of kai.alibabacloud.com/v1alpha1, ScaleIn of kai.alibabacloud.com/v1alpha1, ScaleOut of \
+         kai.alibabacloud.com/v1alpha1"
     );
-    assert_eq!(known().len(), 5);
+    assert_eq!(known().len(), 8);
 }
 
 #[rstest]

@@ -107,6 +107,16 @@ const ARES: NamingScheme = NamingScheme {
     ..NATIVE
 };
 
+const ET: NamingScheme = NamingScheme {
+    frameworks: &["horovod"],
+    single: Some(LAUNCHER),
+    hosts: HostNames::Pod,
+    // In that operator each worker has a Service of its name.
+    short_names: true,
+    labels: et_labels,
+    ..NATIVE
+};
+
 const fn naming_scheme(dialect: Dialect) -> &'static NamingScheme {
     match dialect {
         Dialect::Native => &NATIVE,
@@ -114,6 +124,7 @@ const fn naming_scheme(dialect: Dialect) -> &'static NamingScheme {
         Dialect::BdapMpi => &BDAP_MPI,
         Dialect::Dl => &DL,
         Dialect::Ares => &ARES,
+        Dialect::Et => &ET,
     }
 }
 
@@ -313,4 +324,16 @@ fn dl_labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, St
         ("job_name", name.to_owned()),
         ("pod_name", pod_name(Dialect::Dl, name, role, index)),
     ]
+}
+
+/// The launcher, of which there is one, is not counted.
+fn et_labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)> {
+    let name = job.metadata.name.clone().unwrap_or_default();
+    let mut labels = vec![
+        ("group-name", "kai.alibabacloud.com".to_owned()),
+        ("training-job-name", name),
+        ("training-job-role", role.to_owned()),
+    ];
+    labels.extend((role != LAUNCHER).then(|| ("replica-index", index.to_string())));
+    labels
 }

@@ -1,18 +1,20 @@
 //! The interface to kinds of other operators: what the operator sees of an object, and what it does
 //! about it.
 //!
-//! An object of such a kind owns a TrainingJob of the same name, its child, which owns the pods.
-//! The engine runs the child and knows nothing of the object. `trainyard-compat` decides, for one
+//! An object of such a kind owns an object of ours of the same name, its child. The child of a job
+//! is a TrainingJob, which owns the pods; the child of a request is a ScaleIn or a ScaleOut. The
+//! engine runs the child and knows nothing of the object. `trainyard-compat` decides, for one
 //! object at a time, what its child should be and what the object's status should say.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::Value;
-use trainyard_api::{Dialect, FieldError, TrainingJob};
+use trainyard_api::{Dialect, FieldError, ScaleIn, ScaleKind, ScaleOut, TrainingJob};
 
 use crate::dialect;
-use crate::view::Settings;
+use crate::scale_request::ScaleRequest;
+use crate::view::{PodRow, Settings};
 
 /// Returns true if a job is the child of an object of such a kind. The object has events of its own
 /// that tell that the job runs and that it has succeeded.
@@ -35,6 +37,8 @@ pub trait ForeignKind: Send + Sync {
     fn plural(&self) -> &'static str;
     /// Its definition, for clusters that have none.
     fn definition(&self) -> Value;
+    /// What the children of its objects are.
+    fn child_kind(&self) -> ChildKind;
     /// Returns true if its objects have a ConfigMap besides their child.
     fn has_config(&self) -> bool;
     /// Plans what should be done about an object. It is total: whatever is wrong with an object
@@ -49,13 +53,22 @@ pub trait ForeignKind: Send + Sync {
     fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError>;
 }
 
+/// What the children of a kind's objects are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildKind {
+    /// TrainingJobs.
+    Job,
+    /// Requests to change the size of a TrainingJob.
+    Request(ScaleKind),
+}
+
 /// Everything that is known about one object of another operator's kind.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignView<'a> {
     /// The object.
     pub object: &'a Value,
-    /// The TrainingJob of the same name.
-    pub child: ChildJob<'a>,
+    /// The object of ours that has the same name.
+    pub child: Child<'a>,
     /// Why its child can't be written.
     pub obstacle: Option<&'a Obstacle>,
     /// Another program that writes its status.
@@ -75,15 +88,27 @@ pub enum Obstacle {
     Taken(String),
 }
 
-/// The TrainingJob that has the name of an object's child.
+/// The object that has the name of an object's child.
 #[derive(Clone, Copy, Debug)]
-pub enum ChildJob<'a> {
+pub enum Child<'a> {
     /// There is none.
     None,
     /// A job, which may be somebody else's.
-    Job(&'a TrainingJob),
+    Job {
+        /// The job.
+        job: &'a TrainingJob,
+        /// Its pods.
+        pods: &'a [PodRow],
+    },
     /// A job that can't be parsed, and why.
     Malformed(&'a ObjectMeta, &'a str),
+    /// A request, which may be somebody else's.
+    Request {
+        /// The request.
+        request: &'a ScaleRequest,
+        /// The job that it is about, if there is one.
+        job: Option<&'a TrainingJob>,
+    },
 }
 
 /// What should be done about an object.
@@ -91,6 +116,8 @@ pub enum ChildJob<'a> {
 pub struct ForeignPlan {
     /// What to do about its child.
     pub child: ChildAction,
+    /// Owners that the object should have besides those that it has.
+    pub owners: Vec<OwnerReference>,
     /// The ConfigMap to write before the child. It is not watched.
     pub config: Option<Box<ConfigMap>>,
     /// Events to send when that is done.
@@ -113,10 +140,21 @@ pub enum ChildAction {
     /// It is as it should be, or belongs to somebody else.
     #[default]
     Leave,
-    /// Create it.
+    /// Create this job.
     Create(Box<TrainingJob>),
-    /// Replace it by this, if it still has the resource version that this names.
+    /// Replace it by this job, if it still has the resource version that this names.
     Replace(Box<TrainingJob>),
+    /// Create this request. A request never changes.
+    CreateRequest(Box<NewRequest>),
+}
+
+/// A request that is to be created.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NewRequest {
+    /// For fewer pods.
+    ScaleIn(ScaleIn),
+    /// For more pods.
+    ScaleOut(ScaleOut),
 }
 
 /// An event about an object, in the words that its users know.

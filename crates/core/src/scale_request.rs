@@ -22,6 +22,7 @@ mod script;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference};
+use trainyard_api::names::ANNOTATION_CREATED;
 use trainyard_api::{GROUP, ScalePhase, ScaleReason, ScaleRequestRef, ScaleRequestStatus, VERSION};
 
 pub use parse::{Change, Removal, RequestSpec, ScaleRequest, Script};
@@ -88,10 +89,9 @@ pub struct JobResize {
 pub fn plan(requests: &[&ScaleRequest], job: RequestedJob<'_>, now: Timestamp) -> RequestsPlan {
     let mut order: Vec<(usize, &ScaleRequest)> = requests.iter().copied().enumerate().collect();
     order.sort_by_key(|(_, request)| {
-        let created = request.metadata.creation_timestamp.as_ref().map(|at| at.0);
         (
             request.status.phase != Some(ScalePhase::Scaling),
-            created,
+            created_at(&request.metadata),
             request.metadata.uid.clone(),
         )
     });
@@ -153,7 +153,9 @@ impl Case<'_> {
         };
         let view = match self.job {
             RequestedJob::Found(view) => view,
-            RequestedJob::Missing if self.job_owner().is_some() => {
+            RequestedJob::Missing
+                if self.job_owner().is_some() || self.request.status.phase == Some(ScalePhase::Scaling) =>
+            {
                 return self.fail(
                     ScaleReason::JobDeleted,
                     format!("The job {} was deleted.", spec.job),
@@ -250,9 +252,11 @@ impl Case<'_> {
     }
 
     /// The owners of the request, if the job is not yet one of them: the request is deleted with
-    /// the job.
+    /// the job. A request that has a controller, which is a request of another operator's kind, is
+    /// deleted with that one.
     fn missing_owners(&self, job: &ObjectMeta) -> Option<Vec<OwnerReference>> {
-        if self.job_owner().is_some() {
+        let mut owners = self.request.metadata.owner_references.iter().flatten();
+        if self.job_owner().is_some() || owners.any(|owner| owner.controller == Some(true)) {
             return None;
         }
         let mut owners = self.request.metadata.owner_references.clone().unwrap_or_default();
@@ -412,6 +416,13 @@ impl Case<'_> {
             annotation,
         }))
     }
+}
+
+/// When a request was created, or the one of another operator that it was made of.
+fn created_at(metadata: &ObjectMeta) -> Option<Timestamp> {
+    let annotations = metadata.annotations.as_ref();
+    let noted = annotations.and_then(|annotations| annotations.get(ANNOTATION_CREATED)?.parse().ok());
+    noted.or(metadata.creation_timestamp.as_ref().map(|at| at.0))
 }
 
 fn is_job(owner: &OwnerReference) -> bool {

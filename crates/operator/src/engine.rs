@@ -149,6 +149,11 @@ impl Engine {
         self.senders.finish().await;
     }
 
+    /// Returns the requests to change the size of a job.
+    pub(crate) fn requests(&self) -> Arc<scale_requests::Store> {
+        self.scale_requests.reconciler.store()
+    }
+
     /// Returns what the engine shares with other controllers. [`run`](Self::run) returns only when
     /// it is dropped.
     pub(crate) fn context(&self) -> Context {

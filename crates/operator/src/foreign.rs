@@ -1,12 +1,13 @@
-//! Kinds of other operators: each object owns a TrainingJob of its name and gets its status.
+//! Kinds of other operators: each object owns an object of ours of its name and gets its status.
 //!
-//! For example, the MPIJob `ns/pi` of mpi-operator owns the TrainingJob `ns/pi`, its child.
+//! For example, the MPIJob `ns/pi` of mpi-operator owns the TrainingJob `ns/pi`, its child, and the
+//! ScaleIn `ns/less` of et-operator the ScaleIn `ns/less` of ours.
 //!
 //! Each kind has a controller beside that of TrainingJobs, which knows nothing of it. It reads
-//! TrainingJobs from the engine's index, writes them as any user would, and writes the status of
-//! its own objects. A [`ForeignKind`] decides what should be done. An object that is as it should
-//! be costs no request. Every write names what it was decided on: the server refuses it if that has
-//! changed.
+//! TrainingJobs from the engine's index and requests from their store, writes them as any user
+//! would, and writes the status of its own objects. A [`ForeignKind`] decides what should be done.
+//! An object that is as it should be costs no request. Every write names what it was decided on:
+//! the server refuses it if that has changed.
 
 mod config;
 mod feed;
@@ -21,7 +22,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan, ForeignView, Obstacle};
+use trainyard_core::foreign::{
+    Child, ChildAction, ChildKind, ForeignKind, ForeignPlan, ForeignView, Obstacle,
+};
 
 use crate::act::{RequestError, Result};
 use crate::backoff::Backoff;
@@ -29,6 +32,7 @@ use crate::controller::{Context, Controller, Limits, Queue, Reconcile, Reconcile
 use crate::index::{JobKey, Lookup};
 use crate::listwatch::{Target, follow};
 use crate::metrics::{Foreign, Outcome, Subject};
+use crate::scale_requests::Store as Requests;
 use feed::Feeder;
 use store::{Entry, Store};
 
@@ -57,6 +61,8 @@ pub(crate) struct ForeignReconciler {
     kind: &'static dyn ForeignKind,
     context: Context,
     store: Arc<Store>,
+    /// Where the children of requests are found.
+    requests: Arc<Requests>,
     /// Notified of every list.
     listed: Arc<Notify>,
 }
@@ -65,6 +71,7 @@ pub(crate) struct ForeignReconciler {
 pub(crate) fn controller(
     kind: &'static dyn ForeignKind,
     context: Context,
+    requests: Arc<Requests>,
 ) -> Arc<Controller<ForeignReconciler>> {
     let (leadership, metrics) = (context.leadership.clone(), context.metrics.clone());
     let scopes = context.namespaces.len().max(1);
@@ -72,6 +79,7 @@ pub(crate) fn controller(
         kind,
         context,
         store: Arc::new(Store::new(scopes)),
+        requests,
         listed: Arc::default(),
     };
     Controller::new(reconciler, LIMITS, leadership, metrics)
@@ -86,7 +94,10 @@ impl Reconcile for ForeignReconciler {
 
     fn watch(&self, queue: &Arc<Queue<JobKey>>) -> JoinSet<()> {
         let mut watches = self.watch_objects(queue);
-        let mut changes = self.context.index.listen();
+        let mut changes = match self.kind.child_kind() {
+            ChildKind::Job => self.context.index.listen(),
+            ChildKind::Request(kind) => self.requests.listen(kind),
+        };
         let (store, queue) = (self.store.clone(), queue.clone());
         watches.spawn(async move {
             while let Some(key) = changes.recv().await {
@@ -104,7 +115,11 @@ impl Reconcile for ForeignReconciler {
         while !self.store.is_listed() {
             self.listed.notified().await;
         }
-        while !self.context.index.is_listed_since(None) {
+        let has_children = || match self.kind.child_kind() {
+            ChildKind::Job => true,
+            ChildKind::Request(_) => self.requests.is_listed(),
+        };
+        while !self.context.index.is_listed_since(None) || !has_children() {
             tokio::time::sleep(WARM_UP_INTERVAL).await;
         }
     }
@@ -216,12 +231,33 @@ impl ForeignReconciler {
     }
 
     fn plan(&self, key: &JobKey, entry: &Entry) -> ForeignPlan {
-        let known = self.context.index.get(key);
-        let child = match &known {
-            None => ChildJob::None,
-            Some(Lookup::Job(known)) => ChildJob::Job(&known.job),
-            Some(Lookup::Malformed(malformed, _)) => {
-                ChildJob::Malformed(&malformed.metadata, &malformed.error)
+        let request = match self.kind.child_kind() {
+            ChildKind::Job => None,
+            ChildKind::Request(kind) => self.requests.get(kind, key),
+        };
+        let job = match (self.kind.child_kind(), &request) {
+            (ChildKind::Job, _) => Some(key.clone()),
+            (ChildKind::Request(_), request) => {
+                let spec = request.as_ref().and_then(|request| request.spec.as_ref().ok());
+                spec.map(|spec| JobKey::new(&key.namespace, &spec.job))
+            }
+        };
+        let known = job.and_then(|job| self.context.index.get(&job));
+        let child = match (&request, &known) {
+            (Some(request), known) => Child::Request {
+                request,
+                job: match known {
+                    Some(Lookup::Job(known)) => Some(&*known.job),
+                    _ => None,
+                },
+            },
+            (None, None) => Child::None,
+            (None, Some(Lookup::Job(known))) => Child::Job {
+                job: &known.job,
+                pods: &known.pods,
+            },
+            (None, Some(Lookup::Malformed(malformed, _))) => {
+                Child::Malformed(&malformed.metadata, &malformed.error)
             }
         };
         self.kind.plan(&ForeignView {
@@ -243,38 +279,43 @@ impl ForeignReconciler {
         term: &CancellationToken,
         outcome: &mut Outcome,
     ) -> Result<Option<Instant>> {
-        let job = match std::mem::take(&mut plan.child) {
+        let action = std::mem::take(&mut plan.child);
+        match &action {
             ChildAction::Leave => return Ok(None),
-            ChildAction::Create(job) => {
-                let now = Instant::now();
-                // The index will show it.
-                let seen_by = entry.local.created.map(|created| created + CHILD_SEEN_TIMEOUT);
-                if let Some(seen_by) = seen_by.filter(|seen_by| *seen_by > now) {
-                    *outcome = Outcome::Waiting;
-                    return Ok(Some(seen_by));
-                }
+            ChildAction::Replace(job) => {
                 self.configure(key, entry, plan.config.as_deref(), term).await?;
-                self.create(key, &job, term).await?;
+                self.replace(key, job, term).await?;
                 *outcome = Outcome::Acted;
-                self.store.remember(key, &entry.uid, |local| {
-                    local.created = Some(now);
-                    local.obstacle = None;
-                });
+                self.store
+                    .remember(key, &entry.uid, |local| local.obstacle = None);
                 self.note(entry, &plan.notes);
-                return Ok(Some(now + CHILD_SEEN_TIMEOUT));
+                return Ok(None);
             }
-            ChildAction::Replace(job) => job,
-        };
+            ChildAction::Create(_) | ChildAction::CreateRequest(_) => {}
+        }
+        let now = Instant::now();
+        // The child will be seen.
+        let seen_by = entry.local.created.map(|created| created + CHILD_SEEN_TIMEOUT);
+        if let Some(seen_by) = seen_by.filter(|seen_by| *seen_by > now) {
+            *outcome = Outcome::Waiting;
+            return Ok(Some(seen_by));
+        }
         self.configure(key, entry, plan.config.as_deref(), term).await?;
-        self.replace(key, &job, term).await?;
+        match &action {
+            ChildAction::CreateRequest(request) => self.create_request(key, request, term).await?,
+            ChildAction::Create(job) => self.create(key, job, term).await?,
+            ChildAction::Leave | ChildAction::Replace(_) => {}
+        }
         *outcome = Outcome::Acted;
-        self.store
-            .remember(key, &entry.uid, |local| local.obstacle = None);
+        self.store.remember(key, &entry.uid, |local| {
+            local.created = Some(now);
+            local.obstacle = None;
+        });
         self.note(entry, &plan.notes);
-        Ok(None)
+        Ok(Some(now + CHILD_SEEN_TIMEOUT))
     }
 
-    /// Writes the status, or deletes the object. Returns when to look again.
+    /// Writes owners and the status, or deletes the object. Returns when to look again.
     async fn conclude(
         &self,
         key: &JobKey,
@@ -283,6 +324,12 @@ impl ForeignReconciler {
         term: &CancellationToken,
         outcome: &mut Outcome,
     ) -> Result<Option<Instant>> {
+        if !plan.owners.is_empty() {
+            // The version that the status would name is another then.
+            self.add_owners(key, entry, &plan.owners, term).await?;
+            *outcome = Outcome::Acted;
+            return Ok(Some(Instant::now()));
+        }
         let status_due = self.postpone_status(key, entry, &plan);
         let written = match plan.status.filter(|_| status_due.is_none()) {
             Some(status) => self.write_status(key, entry, status, term).await?,

@@ -156,7 +156,7 @@ fn run_controllers(
 ) -> impl Future<Output = ()> + use<> {
     let mut controllers: Vec<BoxFuture<'static, ()>> = Vec::new();
     for kind in kinds {
-        let controller = foreign::controller(kind, engine.context());
+        let controller = foreign::controller(kind, engine.context(), engine.requests());
         controllers.push(Box::pin(controller.run(shutdown.clone())));
     }
     async {

@@ -32,7 +32,8 @@ use crate::index::{JobKey, Lookup};
 use crate::listwatch::{Target, follow};
 use crate::metrics::{Kind, Outcome, Subject};
 use feed::Feeder;
-use store::{Entry, Store};
+use store::Entry;
+pub(crate) use store::Store;
 
 const LIMITS: Limits = Limits {
     concurrency: 16,
@@ -148,6 +149,11 @@ impl Reconcile for ScaleRequests {
 }
 
 impl ScaleRequests {
+    /// Returns the requests as the server last showed them.
+    pub(crate) fn store(&self) -> Arc<Store> {
+        self.store.clone()
+    }
+
     fn watch_requests(&self, queue: &Arc<Queue<JobKey>>) -> JoinSet<()> {
         let namespaces: Vec<Option<&str>> = match &*self.context.namespaces {
             [] => vec![None],

@@ -44,13 +44,10 @@ pub fn place(plan: &Plan) -> Result<(), PlaceError> {
     for file in &plan.files {
         write(directory, &file.path, &file.text)?;
     }
-    if plan.changes() {
-        write(
-            directory,
-            Path::new(USABLE),
-            &list(&all(&plan.hosts), Format::MPICH),
-        )?;
-        replace(&directory.join(DISCOVERY), |new| {
+    let usable = list(&all(&plan.hosts), Format::MPICH);
+    for place in plan.discovery() {
+        write(directory, &place.join(USABLE), &usable)?;
+        replace(&directory.join(place).join(DISCOVERY), |new| {
             fs::hard_link(&program, new).map_err(failed("link the program to", new))
         })?;
     }

@@ -1,5 +1,6 @@
 //! What is to be installed, from the operator.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
@@ -42,6 +43,22 @@ impl Plan {
     /// Whether the hosts may change.
     pub fn changes(&self) -> bool {
         self.hosts.iter().any(|hosts| hosts.role.is_some())
+    }
+
+    /// The directories that have the program which prints the hosts that can be used now: every one
+    /// that has a list of hosts, as programs look for it beside their list. A file of the user that
+    /// has such a name stays.
+    pub fn discovery(&self) -> BTreeSet<&Path> {
+        if !self.changes() {
+            return BTreeSet::new();
+        }
+        let is_taken = |place: &Path| {
+            let mut names = [DISCOVERY, USABLE].into_iter().map(|name| place.join(name));
+            names.any(|path| self.files.iter().any(|file| file.path == path))
+        };
+        let of_files = self.files.iter().filter_map(|file| file.path.parent());
+        let places = of_files.chain([Path::new("")]);
+        places.filter(|place| !is_taken(place)).collect()
     }
 }
 
@@ -158,6 +175,25 @@ mod tests {
             plan.files[1].text,
             "train-worker-0.train.ns:2\ntrain-worker-1.train.ns:2\n"
         );
+    }
+
+    #[test]
+    fn beside_every_list_that_changes_is_the_program_that_prints_who_is_there() {
+        let with = |role: &str, name: &str| {
+            let text = format!(
+                r#"{{"directory": "/etc/mpi", "hosts": [{{"pattern": "w-{{}}", "count": 2, "slots": 1{role}}}],
+                    "files": [{{"path": "/etc/mpi/hostfile", "format": "OpenMPI"}},
+                              {{"path": "/etc/mpi/files/0/{name}", "format": "MPICH"}}]}}"#
+            );
+            let plan: Plan = text.parse().unwrap();
+            let places = plan.discovery().into_iter().map(Path::to_owned);
+            places.collect::<Vec<_>>()
+        };
+        let role = r#", "role": "worker""#;
+        let root = || PathBuf::new();
+        assert_eq!(with(role, "hostfile"), [root(), PathBuf::from("files/0")]);
+        assert_eq!(with(role, "discover_hosts.sh"), [root()], "that is the user's");
+        assert!(with("", "hostfile").is_empty(), "nobody comes or goes");
     }
 
     #[test]

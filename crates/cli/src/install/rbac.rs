@@ -6,6 +6,7 @@
 
 use serde_json::{Value, json};
 use trainyard_api::GROUP;
+use trainyard_core::foreign::ChildKind;
 use trainyard_operator::options::Scripts;
 
 use super::Settings;
@@ -91,6 +92,11 @@ fn job_rules(settings: &Settings) -> Value {
     }
     for kind in &settings.compat {
         let (group, plural) = (kind.group(), kind.plural());
+        if let ChildKind::Request(request) = kind.child_kind() {
+            // An object of such a kind owns a request, and its job becomes its owner.
+            rules.push(rule(GROUP, request.plural(), None, &["create"]));
+            rules.push(rule(group, plural, None, &["patch"]));
+        }
         // They are deleted when their ttlSecondsAfterFinished is over.
         rules.extend([
             rule(group, plural, None, &["get", "list", "watch", "delete"]),
@@ -214,6 +220,12 @@ fn user_roles(settings: &Settings) -> [Value; 2] {
             None,
             &["create", "update", "patch", "delete", "deletecollection"],
         ));
+        let definition = kind.definition();
+        let scale = definition.pointer("/spec/versions/0/subresources/scale");
+        if scale.is_some() {
+            let scale = format!("{plural}/scale");
+            write.push(rule(group, &scale, None, &["get", "update", "patch"]));
+        }
     }
     let all: Vec<Value> = read.iter().chain(&write).cloned().collect();
     [

@@ -9,7 +9,10 @@ use crate::convert;
 /// Converts a job of another operator, with a note that says so. Other objects are returned as they
 /// are.
 pub fn converted(object: Value) -> Result<(Value, Option<String>), Vec<FieldError>> {
-    if trainyard_compat::recognize(&object) == Recognized::Other {
+    if matches!(
+        trainyard_compat::recognize(&object),
+        Recognized::Other | Recognized::Request
+    ) {
         return Ok((object, None));
     }
     let origin = convert::origin(&object);

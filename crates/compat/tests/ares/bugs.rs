@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use trainyard_api::{
     CleanPodPolicy, DependencyState, NodeDownPolicy, RestartPolicy, RoleSet, RoleSpec, TrainingJob,
 };
-use trainyard_core::foreign::{ChildAction, ChildJob};
+use trainyard_core::foreign::ChildAction;
 
+use super::common::of_job;
 use super::{OURS, at, child, object, plan, refused, with};
 
 fn role<'a>(job: &'a TrainingJob, name: &str) -> &'a RoleSpec {
@@ -53,7 +54,7 @@ fn limits_hold() {
     let ended = json!({"phase": "Succeeded", "completionTime": "2026-02-03T03:00:00Z"});
     let object = object("pytorch");
     assert!(
-        plan(&object, ChildJob::Job(&at(&object, ended))).delete,
+        plan(&object, of_job(&at(&object, ended))).delete,
         "ttlSecondsAfterFinished"
     );
 }
@@ -85,7 +86,7 @@ fn a_role_that_is_never_restarted_may_grow() {
     after["spec"]["roleSpecs"]["worker"]["replicas"] = 3.into();
     after["metadata"]["generation"] = 2.into();
     assert!(matches!(
-        plan(&after, ChildJob::Job(&running)).child,
+        plan(&after, of_job(&running)).child,
         ChildAction::Replace(_)
     ));
 }

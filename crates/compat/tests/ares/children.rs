@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use trainyard_api::{Dialect, TrainingJob};
 use trainyard_compat::{Converted, convert};
 use trainyard_core::build;
-use trainyard_core::foreign::{ChildAction, ChildJob};
+use trainyard_core::foreign::ChildAction;
 use trainyard_core::job::Job;
 
-use super::common::settings;
+use super::common::{of_job, settings};
 use super::{OURS, SAMPLES, at, child, kind, manifest, object, plan};
 
 #[test]
@@ -198,10 +198,10 @@ fn services(#[case] name: &str, #[case] wanted: &[&str]) {
 fn annotations_are_passed_on_and_kept_in_step() {
     let before = object("tensorflow");
     let running = at(&before, json!({"phase": "Running"}));
-    assert_eq!(plan(&before, ChildJob::Job(&running)).child, ChildAction::Leave);
+    assert_eq!(plan(&before, of_job(&running)).child, ChildAction::Leave);
     let mut after = before.clone();
     after["metadata"]["annotations"] = json!({"ares.io/ares-queue": "daily", "unrelated": "yes"});
-    let ChildAction::Replace(job) = plan(&after, ChildJob::Job(&running)).child else {
+    let ChildAction::Replace(job) = plan(&after, of_job(&running)).child else {
         panic!("they are to be changed")
     };
     let annotations = job.metadata.annotations.as_ref().unwrap();
@@ -211,7 +211,7 @@ fn annotations_are_passed_on_and_kept_in_step() {
         job.spec, running.spec,
         "nothing else changes, and no pod is replaced"
     );
-    assert_eq!(plan(&after, ChildJob::Job(&job)).child, ChildAction::Leave);
+    assert_eq!(plan(&after, of_job(&job)).child, ChildAction::Leave);
     let job = Job::parse(&job).unwrap();
     let key = job.keys().next().unwrap();
     let metadata = build::pod(&job, &settings(), key).unwrap().metadata;

@@ -4,9 +4,9 @@ use jiff::SignedDuration;
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::TrainingJob;
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignView};
+use trainyard_core::foreign::{ChildAction, ForeignView};
 
-use super::common::{now, view};
+use super::common::{now, of_job, view};
 use super::{at, child, kind, object, plan, told, with};
 
 /// The two roles of the job `pytorch`.
@@ -73,7 +73,7 @@ fn a_life() {
                 .map(|note| format!("{}: {}", note.reason, note.message)),
         );
         statuses.push(serde_saphyr::to_string(&object["status"]).unwrap());
-        let again = plan(&object, ChildJob::Job(&child));
+        let again = plan(&object, of_job(&child));
         assert_eq!(
             (again.status, again.child),
             (None, ChildAction::Leave),
@@ -124,7 +124,7 @@ fn a_job_that_soon_runs_costs_two_statuses_and_as_many_events() {
         at(&new, running(1)),
         at(&new, ended),
     ] {
-        let plan = plan(&object, ChildJob::Job(&child));
+        let plan = plan(&object, of_job(&child));
         let status = plan.status.unwrap();
         if !plan.status_can_wait {
             let before = object.get("status").cloned().unwrap_or_default();
@@ -152,7 +152,7 @@ fn a_job_that_soon_runs_costs_two_statuses_and_as_many_events() {
 )]
 fn the_first_status_can_wait(#[case] status: Value, #[case] can_wait: bool) {
     let new = object("pytorch");
-    let plan = plan(&new, ChildJob::Job(&at(&new, status)));
+    let plan = plan(&new, of_job(&at(&new, status)));
     assert!(plan.status.is_some());
     assert_eq!(plan.status_can_wait, can_wait);
 }
@@ -275,14 +275,14 @@ fn times_to_live() {
         ),
     );
     let object = told(&new, &failed);
-    let waiting = plan(&object, ChildJob::Job(&failed));
+    let waiting = plan(&object, of_job(&failed));
     assert_eq!(
         waiting.wake_at.map(|at| at.to_string()).as_deref(),
         Some("2026-02-03T04:14:01Z")
     );
     let late = kind().plan(&ForeignView {
         now: now() + SignedDuration::from_secs(600),
-        ..view(&object, ChildJob::Job(&failed))
+        ..view(&object, of_job(&failed))
     });
     assert!(late.delete && !waiting.delete);
 }
@@ -324,7 +324,7 @@ fn more_pods_while_it_runs() {
     let mut after = before.clone();
     after["spec"]["roleSpecs"]["train"]["replicas"] = 5.into();
     after["metadata"]["generation"] = 2.into();
-    let ChildAction::Replace(job) = plan(&after, ChildJob::Job(&running)).child else {
+    let ChildAction::Replace(job) = plan(&after, of_job(&running)).child else {
         panic!("it grows")
     };
     let replicas = |job: &TrainingJob| {

@@ -17,11 +17,11 @@ mod children;
 mod life;
 mod refusals;
 
-use common::{stored, view};
+use common::{of_job, stored, view};
 use serde_json::{Value, json};
 use trainyard_api::TrainingJob;
 use trainyard_compat::served;
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan};
+use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan};
 
 /// One job of each type.
 const OURS: [(&str, &str); 8] = [
@@ -92,13 +92,13 @@ fn kind() -> &'static dyn ForeignKind {
     served().into_iter().find(|kind| kind.flag() == "ares").unwrap()
 }
 
-fn plan(object: &Value, child: ChildJob<'_>) -> ForeignPlan {
+fn plan(object: &Value, child: Child<'_>) -> ForeignPlan {
     kind().plan(&view(object, child))
 }
 
 /// The child of a new object.
 fn child(object: &Value) -> TrainingJob {
-    match plan(object, ChildJob::None) {
+    match plan(object, Child::None) {
         ForeignPlan {
             child: ChildAction::Create(job),
             ..
@@ -110,7 +110,7 @@ fn child(object: &Value) -> TrainingJob {
 /// The object after the status was written that its child gives it.
 fn told(object: &Value, child: &TrainingJob) -> Value {
     let mut object = object.clone();
-    if let Some(status) = plan(&object, ChildJob::Job(child)).status {
+    if let Some(status) = plan(&object, of_job(child)).status {
         object["status"] = status;
     }
     object
@@ -137,7 +137,7 @@ fn at(object: &Value, status: Value) -> TrainingJob {
 
 /// Why an object is not run: its phase, and the reason and message of its last condition.
 fn refused(object: &Value) -> (String, String, String) {
-    let plan = plan(object, ChildJob::None);
+    let plan = plan(object, Child::None);
     assert_eq!(plan.child, ChildAction::Leave);
     let status = plan.status.unwrap();
     let last = status["conditions"].as_array().unwrap().last().unwrap();

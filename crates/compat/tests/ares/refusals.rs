@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_compat::{ConvertError, convert, their_path};
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignView};
+use trainyard_core::foreign::{Child, ChildAction, ForeignView};
 
 use super::common::view;
 use super::{child, kind, object, plan, refused, told, with};
@@ -222,7 +222,7 @@ fn all_that_is_wrong() {
             "spec.jobPhasePolicy.succeeded[0][0]: there is no role \"nobody\": name one of launcher, leadworker, worker",
         ]
     );
-    let notes = kind().notes(None, &plan(&bad, ChildJob::None).status.unwrap());
+    let notes = kind().notes(None, &plan(&bad, Child::None).status.unwrap());
     assert_eq!(notes[0].reason, "InvalidDefinition");
     assert!(notes[0].warning);
 }
@@ -231,8 +231,8 @@ fn all_that_is_wrong() {
 #[test]
 fn a_job_that_is_mended_is_run() {
     let mut job = with("custom", "/spec/frameworkType", json!("spark"));
-    job["status"] = plan(&job, ChildJob::None).status.unwrap();
-    assert_eq!(plan(&job, ChildJob::None).status, None, "it says so already");
+    job["status"] = plan(&job, Child::None).status.unwrap();
+    assert_eq!(plan(&job, Child::None).status, None, "it says so already");
     job["spec"]["frameworkType"] = "custom".into();
     job["metadata"]["generation"] = 2.into();
     let child = child(&job);
@@ -251,7 +251,7 @@ fn a_job_of_another_operator_has_not_failed() {
     let object = object("custom");
     let plan = kind().plan(&ForeignView {
         other_writer: Some("ares-operator"),
-        ..view(&object, ChildJob::None)
+        ..view(&object, Child::None)
     });
     assert_eq!(plan.child, ChildAction::Leave);
     let status = plan.status.unwrap();

@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use trainyard_core::foreign::{ChildJob, ForeignView};
+use trainyard_api::TrainingJob;
+use trainyard_core::foreign::{Child, ForeignView};
 use trainyard_core::view::{Agent, Settings};
 
 static DEFAULT_SETTINGS: LazyLock<Settings> = LazyLock::new(Settings::default);
@@ -23,7 +24,7 @@ pub fn stored(mut object: Value) -> Value {
 }
 
 /// What the operator sees of an object that nothing keeps from being run.
-pub fn view<'a>(object: &'a Value, child: ChildJob<'a>) -> ForeignView<'a> {
+pub fn view<'a>(object: &'a Value, child: Child<'a>) -> ForeignView<'a> {
     ForeignView {
         object,
         child,
@@ -46,4 +47,9 @@ pub fn settings() -> Settings {
         }),
         ..Settings::default()
     }
+}
+
+/// A child that is a job, of whose pods nothing is known.
+pub fn of_job(job: &TrainingJob) -> Child<'_> {
+    Child::Job { job, pods: &[] }
 }

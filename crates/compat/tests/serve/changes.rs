@@ -3,12 +3,12 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, RestartPolicy};
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignPlan, ForeignView};
+use trainyard_core::foreign::{Child, ChildAction, ForeignPlan, ForeignView};
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 
-use super::common::view;
+use super::common::{of_job, view};
 use super::{HOROVOD, PI, at, conditions, kind, object, plan, refused, told};
 
 /// Changes the spec as a user does.
@@ -26,7 +26,7 @@ fn changes_of_an_object_become_changes_of_its_child() {
     let mut suspended = before.clone();
     suspended["spec"]["runPolicy"]["suspend"] = true.into();
     suspended["metadata"]["generation"] = 2.into();
-    let ChildAction::Replace(job) = plan(&suspended, ChildJob::Job(&running)).child else {
+    let ChildAction::Replace(job) = plan(&suspended, of_job(&running)).child else {
         panic!("it is suspended")
     };
     assert_eq!(job.spec.suspend, Some(true));
@@ -38,7 +38,7 @@ fn changes_of_an_object_become_changes_of_its_child() {
     // Nothing was changed, whatever a newer version would make of it.
     let mut older = running.clone();
     older.spec.run_policy.as_mut().unwrap().backoff_limit = Some(99);
-    assert_eq!(plan(&before, ChildJob::Job(&older)).child, ChildAction::Leave);
+    assert_eq!(plan(&before, of_job(&older)).child, ChildAction::Leave);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_change_that_is_not_possible_is_told_and_the_job_goes_on() {
     let before = object(PI);
     let running = at(&before, JobPhase::Running);
     let changed = change(&before, "/spec/mpiReplicaSpecs/Worker/replicas", 3.into());
-    let (reason, message) = refused(&changed, ChildJob::Job(&running));
+    let (reason, message) = refused(&changed, of_job(&running));
     assert_eq!(reason, "ChangeRefused");
     let (path, _) = message.split_once(": ").unwrap();
     assert_eq!(path, "spec.mpiReplicaSpecs.Worker.replicas", "{message}");
@@ -56,14 +56,14 @@ fn a_change_that_is_not_possible_is_told_and_the_job_goes_on() {
     );
     assert!(!message.contains("updatePolicy"), "{message}");
     assert!(message.ends_with("The job goes on as it was."), "{message}");
-    let after = json!({"status": plan(&changed, ChildJob::Job(&running)).status.unwrap()});
+    let after = json!({"status": plan(&changed, of_job(&running)).status.unwrap()});
     assert_eq!(
         conditions(&after).pop(),
         Some(("Running", "True", "MPIJobRunning"))
     );
     // A job that has ended does not care.
     let ended = at(&before, JobPhase::Succeeded);
-    assert_eq!(plan(&changed, ChildJob::Job(&ended)).child, ChildAction::Leave);
+    assert_eq!(plan(&changed, of_job(&ended)).child, ChildAction::Leave);
 }
 
 /// Former versions gave workers the policy of their object, which a child that runs can't change.
@@ -82,7 +82,7 @@ fn workers_that_run_keep_the_restart_policy_that_they_have(
     let mut running = at(&before, JobPhase::Running);
     running.spec.roles[1].restart_policy = Some(former);
     let changed = change(&before, "/spec/runPolicy/ttlSecondsAfterFinished", 900.into());
-    let ChildAction::Replace(kept) = plan(&changed, ChildJob::Job(&running)).child else {
+    let ChildAction::Replace(kept) = plan(&changed, of_job(&running)).child else {
         panic!("it is changed")
     };
     assert_eq!(kept.spec.roles[1].restart_policy, Some(former));
@@ -99,13 +99,13 @@ fn workers_that_run_keep_the_restart_policy_that_they_have(
     let mut suspended = running;
     suspended.spec.suspend = Some(true);
     suspended.status.as_mut().unwrap().phase = Some(JobPhase::Suspended);
-    let ChildAction::Replace(resumed) = plan(&changed, ChildJob::Job(&suspended)).child else {
+    let ChildAction::Replace(resumed) = plan(&changed, of_job(&suspended)).child else {
         panic!("it is resumed")
     };
     assert_eq!(resumed.spec.roles[1].restart_policy, Some(RestartPolicy::Always));
     // One that is resumed before all pods are gone would be refused with another policy.
     suspended.status.as_mut().unwrap().phase = Some(JobPhase::Suspending);
-    let ChildAction::Replace(resumed) = plan(&changed, ChildJob::Job(&suspended)).child else {
+    let ChildAction::Replace(resumed) = plan(&changed, of_job(&suspended)).child else {
         panic!("it is resumed")
     };
     assert_eq!(resumed.spec.roles[1].restart_policy, Some(former));
@@ -117,7 +117,7 @@ fn a_worker_whose_template_says_another_restart_policy_is_refused_while_it_runs(
     let mut changed = before.clone();
     changed["spec"]["workerTemplate"]["spec"]["restartPolicy"] = "Never".into();
     changed["metadata"]["generation"] = 2.into();
-    let (_, message) = refused(&changed, ChildJob::Job(&at(&before, JobPhase::Running)));
+    let (_, message) = refused(&changed, of_job(&at(&before, JobPhase::Running)));
     assert!(
         message.starts_with("spec.workerTemplate.spec.restartPolicy: "),
         "{message}"
@@ -135,7 +135,7 @@ fn an_object_is_deleted_when_its_time_is_over_and_not_before() {
             ..view(object, child)
         })
     };
-    for child in [ChildJob::Job(&child), ChildJob::None] {
+    for child in [of_job(&child), Child::None] {
         let early = plan_at(&ended, child, "2026-02-03T04:14:00Z");
         assert_eq!(
             (early.delete, early.wake_at),
@@ -150,7 +150,7 @@ fn an_object_is_deleted_when_its_time_is_over_and_not_before() {
     }
     // What it has come to is told first. A server that does not keep it may show it like this for
     // ever.
-    let late = plan_at(&object, ChildJob::Job(&child), "2026-02-03T05:00:00Z");
+    let late = plan_at(&object, of_job(&child), "2026-02-03T05:00:00Z");
     assert!(late.delete && late.status.is_some());
     assert_eq!(late.wake_at, None);
     // Without a time it stays.
@@ -160,7 +160,7 @@ fn an_object_is_deleted_when_its_time_is_over_and_not_before() {
         .unwrap()
         .remove("ttlSecondsAfterFinished");
     assert_eq!(
-        plan_at(&forever, ChildJob::None, "2036-01-01T00:00:00Z"),
+        plan_at(&forever, Child::None, "2036-01-01T00:00:00Z"),
         ForeignPlan::default()
     );
 }
@@ -170,7 +170,7 @@ fn an_object_is_deleted_when_its_time_is_over_and_not_before() {
 fn editing_num_workers_changes_workers_and_host_file() {
     let before = object(HOROVOD);
     let changed = change(&before, "/spec/numWorkers", 3.into());
-    let plan = plan(&changed, ChildJob::Job(&at(&before, JobPhase::Running)));
+    let plan = plan(&changed, of_job(&at(&before, JobPhase::Running)));
     let ChildAction::Replace(job) = plan.child else {
         panic!("{plan:?}")
     };
@@ -194,7 +194,7 @@ fn a_change_of_a_job_that_can_not_be_suspended_says_what_to_do() {
         "/spec/launcherTemplate/spec/restartPolicy",
         "OnFailure".into(),
     );
-    let (_, message) = refused(&changed, ChildJob::Job(&at(&before, JobPhase::Running)));
+    let (_, message) = refused(&changed, of_job(&at(&before, JobPhase::Running)));
     assert!(
         message.starts_with("spec.launcherTemplate.spec.restartPolicy: "),
         "{message}"

@@ -3,9 +3,10 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, RolePhase, TrainingJob};
-use trainyard_core::foreign::{ChildAction, ChildJob};
+use trainyard_core::foreign::ChildAction;
 
 use super::changes::change;
+use super::common::of_job;
 use super::{PI, at, child, object, plan, told};
 
 const LAUNCHED: &str = "trainyard.dev/launched";
@@ -34,7 +35,7 @@ fn launcher_at(object: &Value, phase: RolePhase) -> TrainingJob {
 
 /// What becomes of a child, with the status that it had.
 fn replaced(object: &Value, child: &TrainingJob) -> TrainingJob {
-    let ChildAction::Replace(mut job) = plan(object, ChildJob::Job(child)).child else {
+    let ChildAction::Replace(mut job) = plan(object, of_job(child)).child else {
         panic!("it is to be replaced")
     };
     job.status.clone_from(&child.status);
@@ -46,19 +47,19 @@ fn a_deadline_begins_with_a_launcher_that_waits_for_its_workers() {
     let object = with_deadline("WaitForWorkersReady");
     assert_eq!(deadline(&child(&object)), None, "workers may take their time");
     let waiting = launcher_at(&object, RolePhase::Pending);
-    assert_eq!(plan(&object, ChildJob::Job(&waiting)).child, ChildAction::Leave);
+    assert_eq!(plan(&object, of_job(&waiting)).child, ChildAction::Leave);
     let started = replaced(&object, &launcher_at(&object, RolePhase::Starting));
     // The job was started 305 seconds ago.
     assert_eq!(deadline(&started), Some(405));
     assert_eq!(launched(&started), Some("2026-02-03T04:05:06Z"));
-    assert_eq!(plan(&object, ChildJob::Job(&started)).child, ChildAction::Leave);
+    assert_eq!(plan(&object, of_job(&started)).child, ChildAction::Leave);
     let mut without = object;
     without["spec"]["runPolicy"]
         .as_object_mut()
         .unwrap()
         .remove("activeDeadlineSeconds");
     let running = launcher_at(&without, RolePhase::Running);
-    assert_eq!(plan(&without, ChildJob::Job(&running)).child, ChildAction::Leave);
+    assert_eq!(plan(&without, of_job(&running)).child, ChildAction::Leave);
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn a_deadline_begins_with_the_job_where_the_launcher_does() {
     let object = with_deadline("AtStartup");
     assert_eq!(deadline(&child(&object)), Some(100));
     let running = launcher_at(&object, RolePhase::Running);
-    assert_eq!(plan(&object, ChildJob::Job(&running)).child, ChildAction::Leave);
+    assert_eq!(plan(&object, of_job(&running)).child, ChildAction::Leave);
     let changed = change(&object, "/spec/runPolicy/activeDeadlineSeconds", 200.into());
     assert_eq!(deadline(&replaced(&changed, &running)), Some(200));
 }
@@ -100,7 +101,7 @@ fn a_deadline_that_a_former_version_has_begun_with_goes_on(#[case] launcher: Rol
         .run_policy
         .get_or_insert_default()
         .active_deadline_seconds = Some(100);
-    assert_eq!(plan(&object, ChildJob::Job(&former)).child, ChildAction::Leave);
+    assert_eq!(plan(&object, of_job(&former)).child, ChildAction::Leave);
     for (pointer, seconds) in [
         ("/spec/runPolicy/ttlSecondsAfterFinished", 100),
         ("/spec/runPolicy/activeDeadlineSeconds", 200),
@@ -112,7 +113,7 @@ fn a_deadline_that_a_former_version_has_begun_with_goes_on(#[case] launcher: Rol
             (Some(seconds), None),
             "{pointer}"
         );
-        assert_eq!(plan(&changed, ChildJob::Job(&after)).child, ChildAction::Leave);
+        assert_eq!(plan(&changed, of_job(&after)).child, ChildAction::Leave);
     }
     // What is resumed has another launcher, and a deadline that begins with it.
     let mut suspended = former.clone();

@@ -5,10 +5,11 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, RestartPolicy, TrainingJob};
 use trainyard_core::build;
-use trainyard_core::foreign::{ChildAction, ChildJob};
+use trainyard_core::foreign::{Child, ChildAction};
 use trainyard_core::job::Job;
 
 use super::changes::change;
+use super::common::of_job;
 use super::{MXJOB, TFJOB, child, object, plan, refused, settings, told};
 
 /// The pods of a child, by name.
@@ -124,11 +125,7 @@ fn a_job_has_a_status() {
         super::conditions(&object)[1],
         ("Succeeded", "True", "RolesSucceeded")
     );
-    assert_eq!(
-        plan(&object, ChildJob::Job(&child)).status,
-        None,
-        "it is told once"
-    );
+    assert_eq!(plan(&object, of_job(&child)).status, None, "it is told once");
 }
 
 /// Bug: replicas were counted by types in upper case alone.
@@ -179,7 +176,7 @@ fn variables_that_users_wrote_themselves_are_left_out_and_told() {
     let worker = pods(&child(&object)).pop().unwrap();
     assert_ne!(variable(&worker, "TF_CONFIG").as_deref(), Some("{}"));
     assert_eq!(variable(&worker, "EPOCHS").as_deref(), Some("3"));
-    let notes = plan(&object, ChildJob::None).notes;
+    let notes = plan(&object, Child::None).notes;
     assert!(
         notes[0]
             .message
@@ -205,19 +202,19 @@ fn everything_is_in_the_namespace_of_the_job_and_goes_with_it() {
 fn what_makes_no_sense_is_told_and_so_are_changes() {
     let mut bad = object(MXJOB);
     bad["spec"] = json!("all");
-    let (reason, message) = refused(&bad, ChildJob::None);
+    let (reason, message) = refused(&bad, Child::None);
     assert_eq!(reason, "Invalid");
     assert!(
         message.starts_with("spec: must be of type array, not string"),
         "{message}"
     );
     bad["spec"] = json!([{"replicaType": "WORKER"}, 7]);
-    assert_eq!(refused(&bad, ChildJob::None).0, "Invalid");
+    assert_eq!(refused(&bad, Child::None).0, "Invalid");
 
     let before = object(MXJOB);
     let running = super::at(&before, JobPhase::Running);
     let changed = change(&before, "/spec/2/replicas", 5.into());
-    let (reason, message) = refused(&changed, ChildJob::Job(&running));
+    let (reason, message) = refused(&changed, of_job(&running));
     assert_eq!(reason, "ChangeRefused");
     assert!(message.starts_with("spec[2].replicas: "), "{message}");
     assert!(message.contains("create the job anew"), "{message}");
@@ -231,6 +228,6 @@ fn a_name_is_taken_once() {
     tf["metadata"]["name"] = "test02".into();
     tf["metadata"]["uid"] = "another-uid".into();
     let child = child(&mx);
-    assert_eq!(refused(&tf, ChildJob::Job(&child)).0, "OwnershipConflict");
-    assert_eq!(plan(&mx, ChildJob::Job(&child)).child, ChildAction::Leave);
+    assert_eq!(refused(&tf, of_job(&child)).0, "OwnershipConflict");
+    assert_eq!(plan(&mx, of_job(&child)).child, ChildAction::Leave);
 }

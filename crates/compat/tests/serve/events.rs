@@ -3,9 +3,10 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, Reason, TrainingJob};
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignPlan};
+use trainyard_core::foreign::{Child, ChildAction, ForeignPlan};
 
 use super::changes::change;
+use super::common::of_job;
 use super::{BENCHMARKS, HOROVOD, MXJOB, PI, at, conditions as conditions_of, kind_of, object, plan, told};
 
 /// An event in one line.
@@ -83,7 +84,7 @@ fn a_life_is_told_once(#[case] text: &str, #[case] expected: &[&str]) {
     ];
     for child in lives {
         let before = object.get("status").cloned().unwrap_or_default();
-        if let Some(status) = plan(&object, ChildJob::Job(&child)).status {
+        if let Some(status) = plan(&object, of_job(&child)).status {
             object["status"] = status;
         }
         all.extend(notes(&object, Some(&before), &object["status"]));
@@ -154,7 +155,7 @@ fn what_is_wrong_is_told_with_its_path_whenever_it_is_something_else(
     let mut object = object(text);
     let mut wrong = |value: i64| {
         *object.pointer_mut(path).unwrap() = value.into();
-        plan(&object, ChildJob::None).status.unwrap()
+        plan(&object, Child::None).status.unwrap()
     };
     let (zero, less) = (wrong(0), wrong(-1));
     for before in [None, Some(&Value::Null), Some(&less)] {
@@ -171,7 +172,7 @@ fn names_that_are_taken_are_told(#[case] text: &str, #[case] expected: &str) {
     let object = object(text);
     let mut other = at(&object, JobPhase::Running);
     other.metadata.owner_references = None;
-    let status = plan(&object, ChildJob::Job(&other)).status.unwrap();
+    let status = plan(&object, of_job(&other)).status.unwrap();
     let said = notes(&object, Some(&Value::Null), &status);
     assert!(matches!(&*said, [only] if only.starts_with(expected)), "{said:?}");
 }
@@ -198,13 +199,13 @@ fn differs(plan: &ForeignPlan) -> Vec<&str> {
 fn written(plan: ForeignPlan) -> TrainingJob {
     match plan.child {
         ChildAction::Create(job) | ChildAction::Replace(job) => *job,
-        ChildAction::Leave => panic!("nothing is written"),
+        ChildAction::Leave | ChildAction::CreateRequest(_) => panic!("no job is written"),
     }
 }
 
 #[test]
 fn what_is_different_is_told_when_the_child_is_made() {
-    let new = plan(&object(BENCHMARKS), ChildJob::None);
+    let new = plan(&object(BENCHMARKS), Child::None);
     let [told] = *differs(&new) else {
         panic!("one event: {:?}", new.notes)
     };
@@ -224,7 +225,7 @@ fn what_is_different_is_told_when_the_child_is_made() {
         ]
     );
     // A job in which all is as it was has nothing to tell.
-    let plain = plan(&object(PI), ChildJob::None);
+    let plain = plan(&object(PI), Child::None);
     assert_eq!(differs(&plain), [""; 0]);
     let annotations = written(plain).metadata.annotations.unwrap();
     assert!(
@@ -238,7 +239,7 @@ fn what_is_different_is_told_again_only_when_it_changes() {
     let first = object(PI);
     let mut child = at(&first, JobPhase::Running);
     let mut after = |object: &Value| {
-        let plan = plan(object, ChildJob::Job(&child));
+        let plan = plan(object, of_job(&child));
         let told: Vec<String> = differs(&plan).into_iter().map(ToOwned::to_owned).collect();
         let status = child.status.take();
         child = TrainingJob {
@@ -271,7 +272,7 @@ fn of_too_much_as_many_lines_are_told_as_fit() {
     for field in 0..1000 {
         object["spec"][format!("field{field:04}")] = true.into();
     }
-    let plan = plan(&object, ChildJob::None);
+    let plan = plan(&object, Child::None);
     let [told] = *differs(&plan) else {
         panic!("one event: {:?}", plan.notes)
     };

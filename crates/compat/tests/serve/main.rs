@@ -19,13 +19,13 @@ mod events;
 mod ssh;
 
 use changes::change;
-use common::{settings, stored, view};
+use common::{of_job, settings, stored, view};
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{CleanPodPolicy, Dialect, JobPhase, TrainingJob};
 use trainyard_compat::served;
 use trainyard_core::build;
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan, ForeignView, Obstacle};
+use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 use trainyard_core::job::Job;
 
 const PI: &str = include_str!("../manifests/kubeflow-pi.yaml");
@@ -55,7 +55,7 @@ fn kind_of(object: &Value) -> &'static dyn ForeignKind {
         .unwrap()
 }
 
-fn plan(object: &Value, child: ChildJob<'_>) -> ForeignPlan {
+fn plan(object: &Value, child: Child<'_>) -> ForeignPlan {
     kind_of(object).plan(&view(object, child))
 }
 
@@ -67,7 +67,7 @@ fn config(plan: &ForeignPlan) -> Option<Value> {
 
 /// The child of a new object.
 fn child(object: &Value) -> TrainingJob {
-    let plan = plan(object, ChildJob::None);
+    let plan = plan(object, Child::None);
     assert_eq!(
         plan.status, None,
         "nothing is told before there is something to tell"
@@ -109,7 +109,7 @@ fn at(object: &Value, phase: JobPhase) -> TrainingJob {
 /// The object after its status was written.
 fn told(object: &Value, child: &TrainingJob) -> Value {
     let mut object = object.clone();
-    let plan = plan(&object, ChildJob::Job(child));
+    let plan = plan(&object, of_job(child));
     object["status"] = plan.status.unwrap();
     object
 }
@@ -127,7 +127,7 @@ fn refusal(object: &Value) -> (String, String) {
 }
 
 /// What is told of an object that is not served.
-fn refused(object: &Value, child: ChildJob<'_>) -> (String, String) {
+fn refused(object: &Value, child: Child<'_>) -> (String, String) {
     let plan = plan(object, child);
     assert_eq!(plan.child, ChildAction::Leave);
     refusal(&json!({"status": plan.status.unwrap()}))
@@ -155,7 +155,7 @@ fn children(#[case] name: &str, #[case] text: &str) {
     let job = Job::parse(&child).unwrap();
     let settings = settings();
     let mut documents = vec![serde_saphyr::to_string(&child.metadata).unwrap()];
-    let config = config(&plan(&object(text), ChildJob::None));
+    let config = config(&plan(&object(text), Child::None));
     documents.extend(config.map(|config| serde_saphyr::to_string(&config).unwrap()));
     let services = build::service_keys(&job).into_iter();
     documents.extend(services.map(|key| serde_saphyr::to_string(&build::service(&job, key)).unwrap()));
@@ -210,7 +210,7 @@ fn a_life(#[case] text: &str) {
         let child = at(&new, phase);
         object = told(&object, &child);
         statuses.push(serde_saphyr::to_string(&object["status"]).unwrap());
-        let again = plan(&object, ChildJob::Job(&child));
+        let again = plan(&object, of_job(&child));
         assert_eq!(
             (again.status, again.child),
             (None, ChildAction::Leave),
@@ -269,18 +269,18 @@ fn what_the_engine_says_of_a_child_is_told_with_the_paths_of_the_object() {
 fn what_can_not_be_translated_is_told_with_its_path() {
     let mut bad = object(HOROVOD);
     bad["spec"]["numWorkers"] = 0.into();
-    let (reason, message) = refused(&bad, ChildJob::None);
+    let (reason, message) = refused(&bad, Child::None);
     assert_eq!(reason, "Invalid");
     assert!(message.starts_with("spec.numWorkers: "), "{message}");
     let mut bad = object(PI);
     bad["spec"] = json!("nonsense");
     assert!(
-        refused(&bad, ChildJob::None)
+        refused(&bad, Child::None)
             .1
             .starts_with("spec: must be of type object")
     );
     bad["metadata"] = json!("nonsense");
-    plan(&bad, ChildJob::None);
+    plan(&bad, Child::None);
 }
 
 #[rstest]
@@ -292,7 +292,7 @@ fn what_can_not_be_translated_is_told_with_its_path() {
 fn names_of_pods_are_host_names(#[case] text: &str, #[case] length: usize, #[case] fine: Option<()>) {
     let mut object = object(text);
     object["metadata"]["name"] = "a".repeat(length).into();
-    let plan = plan(&object, ChildJob::None);
+    let plan = plan(&object, Child::None);
     assert_eq!(matches!(plan.child, ChildAction::Create(_)), fine.is_some());
     if fine.is_none() {
         let (_, message) = refusal(&json!({"status": plan.status.unwrap()}));
@@ -306,25 +306,22 @@ fn a_job_of_somebody_else_is_not_touched() {
     let object = object(HOROVOD);
     let mut other = child(&object);
     other.metadata.owner_references = None;
-    assert_eq!(refused(&object, ChildJob::Job(&other)).0, "OwnershipConflict");
+    assert_eq!(refused(&object, of_job(&other)).0, "OwnershipConflict");
     // That of a former object of the same name is about to go.
     let mut former = child(&object);
     former.metadata.owner_references.as_mut().unwrap()[0].uid = "former".to_owned();
-    assert_eq!(plan(&object, ChildJob::Job(&former)), ForeignPlan::default());
+    assert_eq!(plan(&object, of_job(&former)), ForeignPlan::default());
     let mut kin = child(&object);
     kin.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
     kin.metadata.owner_references.as_mut().unwrap()[0].name = "another".to_owned();
-    assert_eq!(refused(&object, ChildJob::Job(&kin)).0, "OwnershipConflict");
+    assert_eq!(refused(&object, of_job(&kin)).0, "OwnershipConflict");
 }
 
 #[test]
 fn a_child_that_can_not_be_read_is_told() {
     let object = object(HOROVOD);
     let child = child(&object);
-    let (reason, message) = refused(
-        &object,
-        ChildJob::Malformed(&child.metadata, "spec.roles: is odd"),
-    );
+    let (reason, message) = refused(&object, Child::Malformed(&child.metadata, "spec.roles: is odd"));
     assert_eq!(reason, "Invalid");
     assert!(message.contains("spec.roles: is odd"), "{message}");
 }
@@ -336,7 +333,7 @@ fn a_child_that_can_not_be_read_is_told() {
 fn who_manages_a_job(#[case] by: &str, #[case] ours: bool) {
     let mut object = object(PI);
     object["spec"]["runPolicy"]["managedBy"] = by.into();
-    let plan = plan(&object, ChildJob::None);
+    let plan = plan(&object, Child::None);
     assert_eq!(matches!(plan.child, ChildAction::Create(_)), ours);
     assert_eq!(plan.status, None);
     object["spec"]["slotsPerWorker"] = 0.into();
@@ -348,7 +345,7 @@ fn what_another_operator_has_begun_is_left_to_it() {
     let object = object(PI);
     let view = ForeignView {
         other_writer: Some("mpi-operator"),
-        ..view(&object, ChildJob::None)
+        ..view(&object, Child::None)
     };
     let plan = kind("kubeflow-mpi").plan(&view);
     assert_eq!(plan.child, ChildAction::Leave);
@@ -363,7 +360,7 @@ fn what_the_server_says_of_a_child_is_told_and_it_is_tried_again() {
     let refused = Obstacle::Refused("exceeded quota".to_owned());
     let view = ForeignView {
         obstacle: Some(&refused),
-        ..view(&object, ChildJob::None)
+        ..view(&object, Child::None)
     };
     let plan = kind("kubeflow-mpi").plan(&view);
     assert!(matches!(plan.child, ChildAction::Create(_)));
@@ -376,7 +373,7 @@ fn what_the_server_says_of_a_child_is_told_and_it_is_tried_again() {
 fn an_object_that_goes_is_let_go() {
     let mut object = object(PI);
     object["metadata"]["deletionTimestamp"] = "2026-02-03T04:00:00Z".into();
-    assert_eq!(plan(&object, ChildJob::None), ForeignPlan::default());
+    assert_eq!(plan(&object, Child::None), ForeignPlan::default());
 }
 
 #[test]

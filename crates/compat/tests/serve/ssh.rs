@@ -4,12 +4,12 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, MpiAttach, TrainingJob};
 use trainyard_core::build;
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignView, Obstacle};
+use trainyard_core::foreign::{Child, ChildAction, ForeignView, Obstacle};
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
 
 use super::changes::change;
-use super::common::{settings, view};
+use super::common::{of_job, settings, view};
 use super::{PI, at, child, config, kind, object, plan, refusal, refused};
 
 const WORKER: &str = "/spec/mpiReplicaSpecs/Worker/template/spec/containers/0";
@@ -82,7 +82,7 @@ fn the_key_is_where_its_users_look(#[case] given: Option<&str>, #[case] director
 fn a_place_that_is_taken_is_refused_with_its_path() {
     let mut object = object(PI);
     object["spec"]["sshAuthMountPath"] = "/etc/mpi/keys".into();
-    let (reason, message) = refused(&object, ChildJob::None);
+    let (reason, message) = refused(&object, Child::None);
     assert_eq!(reason, "Invalid");
     assert!(message.starts_with("spec.sshAuthMountPath: "), "{message}");
     assert_eq!(
@@ -109,7 +109,7 @@ fn the_hosts_are_in_a_config_map(
     let mut object = object(PI);
     object["spec"]["mpiImplementation"] = implementation.into();
     object["spec"]["runLauncherAsWorker"] = launcher_works.into();
-    let config = config(&plan(&object, ChildJob::None)).unwrap();
+    let config = config(&plan(&object, Child::None)).unwrap();
     let hosts = hosts.replace("NAME", "dice.research.svc.cluster.local");
     assert_eq!(config["data"], json!({"hostfile": hosts}));
     assert_eq!(config["metadata"]["name"], "dice-config");
@@ -128,14 +128,14 @@ fn the_config_map_follows_a_job_that_is_changed() {
     suspended["spec"]["runPolicy"]["suspend"] = true.into();
     let mut child = at(&before, JobPhase::Suspended);
     child.spec.suspend = Some(true);
-    let plan = plan(&suspended, ChildJob::Job(&child));
+    let plan = plan(&suspended, of_job(&child));
     assert!(matches!(plan.child, ChildAction::Replace(_)), "{plan:?}");
     let config = config(&plan).unwrap();
     assert_eq!(
         config["data"]["hostfile"],
         "dice-worker-0.dice.research.svc.cluster.local slots=2\n"
     );
-    let quiet = super::plan(&before, ChildJob::Job(&at(&before, JobPhase::Running)));
+    let quiet = super::plan(&before, of_job(&at(&before, JobPhase::Running)));
     assert_eq!(quiet.config, None, "nobody asks for it again");
 }
 
@@ -145,7 +145,7 @@ fn a_list_of_hosts_that_no_config_map_can_hold_is_left_out_and_told() {
     let mut object = object(PI);
     let mut list_of = |workers: i32| {
         object["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = workers.into();
-        let plan = plan(&object, ChildJob::None);
+        let plan = plan(&object, Child::None);
         assert!(matches!(plan.child, ChildAction::Create(_)), "{plan:?}");
         let told: String = plan.notes.iter().map(|note| &*note.message).collect();
         (config(&plan).unwrap()["data"].clone(), told)
@@ -164,7 +164,7 @@ fn a_config_map_of_somebody_else_is_told() {
     let taken = Obstacle::Taken("dice-config".to_owned());
     let mut view = ForeignView {
         obstacle: Some(&taken),
-        ..view(&object, ChildJob::None)
+        ..view(&object, Child::None)
     };
     let new = kind("kubeflow-mpi").plan(&view);
     assert!(matches!(new.child, ChildAction::Create(_)), "it is tried again");
@@ -177,7 +177,7 @@ fn a_config_map_of_somebody_else_is_told() {
     let running = at(&object, JobPhase::Running);
     let changed = change(&object, "/spec/runPolicy/ttlSecondsAfterFinished", 5.into());
     view.object = &changed;
-    view.child = ChildJob::Job(&running);
+    view.child = of_job(&running);
     let plan = kind("kubeflow-mpi").plan(&view);
     let (_, message) = refusal(&json!({"status": plan.status.unwrap()}));
     assert!(message.contains("the job goes on as it was"), "{message}");

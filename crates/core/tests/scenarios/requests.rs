@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::JobPhase::{Running, Scaling, Starting};
-use trainyard_api::names::ANNOTATION_SCALE_REQUEST;
+use trainyard_api::names::{ANNOTATION_CREATED, ANNOTATION_SCALE_REQUEST};
 use trainyard_api::{
     Elastic, Refill, RigidPolicy, ScaleIn, ScaleKind, ScaleOut, ScalePhase, ScaleRequestStatus, TrainingJob,
     ValidSizes,
@@ -729,6 +729,57 @@ fn owners_that_are_there_stay() {
     let owners = desk.requests[0].metadata.owner_references.as_ref().unwrap();
     let kinds: Vec<&str> = owners.iter().map(|owner| &*owner.kind).collect();
     assert_eq!(kinds, ["Pipeline", "TrainingJob"]);
+}
+
+/// Makes a request one that a request of another operator's kind owns.
+fn adopt(request: &mut ScaleRequest) {
+    request.metadata.owner_references = Some(vec![OwnerReference {
+        kind: "Pipeline".to_owned(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    }]);
+}
+
+/// It is deleted with its controller, which would not happen while the job owns it too.
+#[test]
+fn a_request_with_a_controller_gets_no_other_owner() {
+    let mut desk = Desk::new(elastic(2, |_| {}));
+    desk.scale_out("grow", 1);
+    adopt(&mut desk.requests[0]);
+    desk.settle();
+    assert_eq!(desk.end("grow"), succeeded());
+    let owners = desk.requests[0].metadata.owner_references.as_ref().unwrap();
+    assert_eq!(owners.len(), 1);
+}
+
+#[test]
+fn a_request_with_a_controller_ends_with_its_job_too() {
+    let mut desk = Desk::new(elastic(2, |_| {}));
+    desk.scale_out("grow", 2);
+    adopt(&mut desk.requests[0]);
+    desk.work();
+    assert_eq!(desk.world.phase(), Some(Scaling));
+    desk.job_is_gone = true;
+    desk.write();
+    assert_eq!(desk.end("grow"), failed("JobDeleted"));
+}
+
+/// All of them are made at the same moment by an operator that was away.
+#[test]
+fn requests_that_were_made_of_others_go_by_when_those_were_created() {
+    let mut desk = Desk::new(elastic(2, |_| {}));
+    desk.scale_out("second", 1);
+    desk.scale_out("first", 2);
+    for (position, created) in ["2026-01-01T00:00:09Z", "2026-01-01T00:00:01Z"]
+        .iter()
+        .enumerate()
+    {
+        let note = (ANNOTATION_CREATED.to_owned(), (*created).to_owned());
+        desk.requests[position].metadata.annotations = Some(BTreeMap::from([note]));
+    }
+    desk.settle();
+    desk.settle();
+    assert_eq!(desk.targets, [4, 5]);
 }
 
 #[rstest]

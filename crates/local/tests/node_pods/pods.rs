@@ -306,7 +306,8 @@ async fn probes(cluster: Cluster) {
     let ready = |pod: &Pod| main_status(pod).ready;
     cluster.until("pod", ready).await;
     let pod = cluster
-        .until("pod", |pod| main_status(pod).restart_count == 1)
+        // On a busy machine it may be alive for too short a time to be seen ready at first.
+        .until("pod", |pod| main_status(pod).restart_count >= 1)
         .await;
     assert_eq!(
         main_status(&pod)

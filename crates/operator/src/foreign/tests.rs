@@ -1,6 +1,7 @@
 //! One kind on a server that is not there.
 
 mod config;
+mod requests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -47,6 +48,9 @@ impl ForeignKind for Toy {
     fn definition(&self) -> Value {
         Value::Null
     }
+    fn child_kind(&self) -> ChildKind {
+        ChildKind::Job
+    }
     fn has_config(&self) -> bool {
         true
     }
@@ -71,11 +75,11 @@ impl ForeignKind for Toy {
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
         let name = view.object["metadata"]["name"].as_str().unwrap().to_owned();
         let (child, phase) = match (view.child, view.obstacle) {
-            (ChildJob::Job(job), _) if view.object["spec"]["changed"] == true => {
+            (Child::Job { job, .. }, _) if view.object["spec"]["changed"] == true => {
                 let job = ChildAction::Replace(Box::new(job.clone()));
                 (job, Some("there".to_owned()))
             }
-            (ChildJob::Job(_), _) => (ChildAction::Leave, Some("there".to_owned())),
+            (Child::Job { .. }, _) => (ChildAction::Leave, Some("there".to_owned())),
             (_, obstacle) => {
                 let mut job = TrainingJob::default();
                 job.metadata.name = Some(name);
@@ -99,6 +103,7 @@ impl ForeignKind for Toy {
         });
         ForeignPlan {
             child,
+            owners: Vec::new(),
             config: config::wanted(view.object),
             notes: odd.into_iter().collect(),
             status_can_wait: view.object["spec"]["patient"] == true,
@@ -186,6 +191,13 @@ fn controller(server: &Server) -> Arc<Controller<ForeignReconciler>> {
 }
 
 fn controller_with_events(server: &Server) -> (Arc<Controller<ForeignReconciler>>, mpsc::Receiver<Event>) {
+    controller_of(&TOY, server)
+}
+
+fn controller_of(
+    kind: &'static dyn ForeignKind,
+    server: &Server,
+) -> (Arc<Controller<ForeignReconciler>>, mpsc::Receiver<Event>) {
     let (recorder, events) = Recorder::unsent();
     let index = Arc::new(Index::new(&[]));
     for kind in [Kind::Job, Kind::Pod, Kind::Service] {
@@ -203,7 +215,10 @@ fn controller_with_events(server: &Server) -> (Arc<Controller<ForeignReconciler>
         settings: SharedSettings::default(),
         namespaces: Vec::new(),
     };
-    (super::controller(&TOY, context), events)
+    (
+        super::controller(kind, context, Arc::new(Requests::new(2))),
+        events,
+    )
 }
 
 /// What was told since the last time.

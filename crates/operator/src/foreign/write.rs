@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use http::Method;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use trainyard_api::TrainingJob;
-use trainyard_core::foreign::{ForeignKind, ForeignNote};
+use trainyard_api::{ScaleKind, TrainingJob};
+use trainyard_core::foreign::{ForeignKind, ForeignNote, NewRequest};
 
 use super::ForeignReconciler;
 use super::store::Entry;
@@ -49,6 +49,51 @@ impl ForeignReconciler {
             .send::<IgnoredAny>(Method::POST, &path, Class::Urgent, Some(job), term)
             .await;
         sent.map(drop)
+    }
+
+    pub(super) async fn create_request(
+        &self,
+        key: &JobKey,
+        request: &NewRequest,
+        term: &CancellationToken,
+    ) -> Result<()> {
+        let (kind, body) = match request {
+            NewRequest::ScaleIn(request) => (ScaleKind::ScaleIn, json!(request)),
+            NewRequest::ScaleOut(request) => (ScaleKind::ScaleOut, json!(request)),
+        };
+        let group = format!("/apis/{}/{}", trainyard_api::GROUP, trainyard_api::VERSION);
+        let path = Path::of(&group, &key.namespace, kind.plural(), "").by_us();
+        let sent = self
+            .send::<IgnoredAny>(Method::POST, &path, Class::Urgent, Some(&body), term)
+            .await;
+        sent.map(drop)
+    }
+
+    /// Gives an object more owners, if it still has the version that was seen.
+    pub(super) async fn add_owners(
+        &self,
+        key: &JobKey,
+        entry: &Entry,
+        more: &[OwnerReference],
+        term: &CancellationToken,
+    ) -> Result<()> {
+        let of_object = |field: &str| entry.object.pointer(&format!("/metadata/{field}")).cloned();
+        let owners = of_object("ownerReferences");
+        let mut owners = owners
+            .and_then(|owners| owners.as_array().cloned())
+            .unwrap_or_default();
+        owners.extend(more.iter().map(|owner| json!(owner)));
+        let change = json!({"metadata": {
+            "uid": of_object("uid"),
+            "resourceVersion": of_object("resourceVersion"),
+            "ownerReferences": owners,
+        }});
+        let path = self.path(key).by_us();
+        let answer = self
+            .send(Method::PATCH, &path, Class::Status, Some(&change), term)
+            .await?;
+        self.store.answered(key, answer);
+        Ok(())
     }
 
     pub(super) async fn replace(

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::mpsc;
 use trainyard_api::{FieldError, ScaleIn, ScaleKind, ScaleOut};
 use trainyard_core::scale_request::ScaleRequest;
 
@@ -35,7 +36,7 @@ struct Scope {
 }
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     inner: Mutex<Inner>,
 }
 
@@ -45,6 +46,8 @@ struct Inner {
     /// The requests of each job; jobs without requests are not in it.
     by_job: HashMap<JobKey, BTreeSet<Id>>,
     scopes: Vec<Scope>,
+    /// Where the names of changed requests go.
+    listeners: Vec<(ScaleKind, mpsc::UnboundedSender<JobKey>)>,
 }
 
 #[derive(Deserialize)]
@@ -54,12 +57,13 @@ struct Metadata {
 
 impl Store {
     /// Makes a store of some scopes: for each kind one of each namespace, or one for all.
-    pub(super) fn new(scopes: usize) -> Self {
+    pub(crate) fn new(scopes: usize) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 entries: HashMap::new(),
                 by_job: HashMap::new(),
                 scopes: (0..scopes).map(|_| Scope::default()).collect(),
+                listeners: Vec::new(),
             }),
         }
     }
@@ -69,6 +73,20 @@ impl Store {
         let inner = self.inner.lock();
         let ids = inner.by_job.get(job).into_iter().flatten();
         ids.filter_map(|id| inner.entries.get(id).cloned()).collect()
+    }
+
+    /// Returns a request by its own name.
+    pub(crate) fn get(&self, kind: ScaleKind, key: &JobKey) -> Option<Arc<ScaleRequest>> {
+        let inner = self.inner.lock();
+        let entry = inner.entries.get(&(kind, key.clone()));
+        entry.map(|entry| entry.request.clone())
+    }
+
+    /// Returns the names of requests of a kind, each when something about it has changed.
+    pub(crate) fn listen(&self, kind: ScaleKind) -> mpsc::UnboundedReceiver<JobKey> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.inner.lock().listeners.push((kind, sender));
+        receiver
     }
 
     pub(super) fn has_requests(&self, job: &JobKey) -> bool {
@@ -81,12 +99,12 @@ impl Store {
     }
 
     /// Returns true if all scopes have been listed.
-    pub(super) fn is_listed(&self) -> bool {
+    pub(crate) fn is_listed(&self) -> bool {
         self.inner.lock().scopes.iter().all(|scope| scope.listed)
     }
 
     /// Takes a request. Returns its version, and the key of its job if it has changed.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &self,
         kind: ScaleKind,
         json: &str,
@@ -108,7 +126,9 @@ impl Store {
             known.epoch = epoch;
             return Ok((version, None));
         }
-        inner.remove(&id);
+        if inner.remove(&id).is_none() {
+            inner.notify_listeners(&id);
+        }
         inner.by_job.entry(job.clone()).or_default().insert(id.clone());
         let entry = Entry {
             request: Arc::new(request),
@@ -199,6 +219,11 @@ impl Store {
 }
 
 impl Inner {
+    fn notify_listeners(&mut self, (kind, key): &Id) {
+        self.listeners
+            .retain(|(wanted, sender)| wanted != kind || sender.send(key.clone()).is_ok());
+    }
+
     fn reach(&mut self, scope: usize, version: Version) {
         if let Some(scope) = self.scopes.get_mut(scope) {
             scope.reached = scope.reached.max(version);
@@ -208,6 +233,7 @@ impl Inner {
     /// Removes a request. Returns the key of its job, if it was known.
     fn remove(&mut self, id: &Id) -> Option<JobKey> {
         let entry = self.entries.remove(id)?;
+        self.notify_listeners(id);
         if let Some(ids) = self.by_job.get_mut(&entry.job) {
             ids.remove(id);
             if ids.is_empty() {

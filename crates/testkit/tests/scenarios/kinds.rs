@@ -4,6 +4,7 @@
 mod ares;
 mod dl;
 mod edits;
+mod et;
 
 use serde_json::{Value, json};
 use trainyard_testkit::images;
@@ -22,6 +23,7 @@ use self::dl::{
 use self::edits::{
     editing_num_workers_changes_workers_and_the_host_file, editing_the_worker_template_rolls_workers,
 };
+use self::et::{et_operators_walk_through, et_requests_that_cannot_be_carried_out_remove_nobody};
 
 pub const SCENARIOS: Scenarios = scenarios!(
     "kinds",
@@ -40,6 +42,8 @@ pub const SCENARIOS: Scenarios = scenarios!(
         a_bad_ares_job_is_told_so_and_harms_nobody,
         ares_jobs_that_fail_say_why_and_are_cleared_away,
         its_observer_answers_for_an_ares_job,
+        et_operators_walk_through,
+        et_requests_that_cannot_be_carried_out_remove_nobody,
     ]
 );
 

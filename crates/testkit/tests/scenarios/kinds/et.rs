@@ -1,0 +1,230 @@
+//! The kinds of et-operator: a job whose launcher asks who is there, and requests that change it.
+
+use serde_json::{Value, json};
+use trainyard_testkit::images;
+use trainyard_testkit::lab::{self, Lab};
+
+use super::{condition, names};
+
+const JOB: &str = "trainingjob.kai.alibabacloud.com";
+const SCALE_IN: &str = "scalein.kai.alibabacloud.com";
+const SCALE_OUT: &str = "scaleout.kai.alibabacloud.com";
+
+/// Waits until the job has had these numbers of workers one after the other, as horovodrun would
+/// ask.
+const LAUNCHER: &str = "\
+for wanted in $SIZES; do
+  until [ \"$(/etc/edl/discover_hosts.sh | wc -l)\" = $wanted ]; do sleep 0.2; done
+  echo $wanted: $(/etc/edl/discover_hosts.sh)
+done
+echo edl: $(head -n 1 /etc/edl/hostfile)
+echo job: $(head -n 1 /job/hostfile)
+";
+
+fn template(container: &Value, aliases: &Value) -> Value {
+    let mut template = lab::template(images::BUSYBOX, container);
+    template["spec"]["hostAliases"] = aliases.clone();
+    template
+}
+
+/// A job with two workers, of which none says what it runs, whose launcher waits for some sizes.
+fn job(name: &str, sizes: &str, aliases: &Value) -> Value {
+    let launcher = json!({
+        "command": ["sh", "-c"], "args": [LAUNCHER], "env": [{"name": "SIZES", "value": sizes}],
+    });
+    json!({
+        "apiVersion": "kai.alibabacloud.com/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {"etReplicaSpecs": {
+            "launcher": {"replicas": 1, "template": template(&launcher, aliases)},
+            "worker": {
+                "replicas": 2, "minReplicas": 1, "maxReplicas": 4, "template": template(&json!({}), aliases),
+            },
+        }},
+    })
+}
+
+fn ask(lab: &Lab, kind: &str, name: &str, job: &str, mut spec: Value) {
+    spec["selector"] = json!({"name": job});
+    lab.apply_one(json!({
+        "apiVersion": "kai.alibabacloud.com/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    }))
+    .unwrap();
+}
+
+/// Waits until a request has ended. Returns it.
+fn end(lab: &Lab, request: &str) -> Value {
+    lab.until(&format!("{request} ends"), || {
+        let object = lab.get(request);
+        if object["status"]["completionTime"].is_string() {
+            Ok(object)
+        } else {
+            Err(format!(
+                "{} {:#}",
+                object["status"],
+                lab.get("tj")["items"][0]["status"]
+            ))
+        }
+    })
+}
+
+/// The types of the conditions that hold, in their order.
+fn holding(object: &Value) -> Vec<&str> {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let true_ones = conditions.filter(|condition| condition["status"] == "True");
+    true_ones
+        .filter_map(|condition| condition["type"].as_str())
+        .collect()
+}
+
+fn wait_until_gone(lab: &Lab, what: &str) {
+    lab.until(&format!("{what} is deleted"), || match lab.try_get(what) {
+        Ok(object) => Err(object.to_string()),
+        Err(_) => Ok(()),
+    });
+}
+
+const STARTED: [&str; 5] = [
+    "Created",
+    "WorkersCreated",
+    "WorkersReady",
+    "LauncherCreated",
+    "Running",
+];
+
+/// Its walk-through: a job, more workers, fewer by name and by number, the end, and all is gone
+/// with the job.
+pub fn et_operators_walk_through() {
+    let (lab, _operator, aliases) = Lab::with_kinds_and_observer("et");
+    lab.apply_one(job("train", "2 4 3 2", &aliases)).unwrap();
+    let what = format!("{JOB} train");
+    let object = condition(&lab, &what, "Running", "True");
+    assert_eq!(holding(&object), STARTED, "{object:#}");
+    let workers = lab.get("pods -l training-job-name=train,training-job-role=worker");
+    assert_eq!(names(&workers), ["train-worker-0", "train-worker-1"]);
+
+    ask(
+        &lab,
+        "ScaleOut",
+        "more",
+        "train",
+        json!({"toAdd": {"count": 2}, "timeout": 300}),
+    );
+    let more = end(&lab, &format!("{SCALE_OUT} more"));
+    assert_eq!(
+        holding(&more),
+        ["Created", "ScriptExecuted", "ScaleSucceeded"],
+        "{more:#}"
+    );
+    assert_eq!(
+        more["status"]["addPods"],
+        json!(["train-worker-2", "train-worker-3"])
+    );
+    assert_eq!(
+        more["metadata"]["ownerReferences"][0]["uid"], object["metadata"]["uid"],
+        "it goes with its job"
+    );
+
+    ask(
+        &lab,
+        "ScaleIn",
+        "named",
+        "train",
+        json!({"toDelete": {"podNames": ["train-worker-1"]}}),
+    );
+    let named = end(&lab, &format!("{SCALE_IN} named"));
+    assert_eq!(named["status"]["phase"], "ScaleSucceeded", "{named:#}");
+    assert_eq!(named["status"]["toDeletePods"], json!(["train-worker-1"]));
+    lab.until("the job lists who is left", || {
+        let status = lab.get(&what)["status"].clone();
+        let expected = json!(["train-worker-0", "train-worker-2", "train-worker-3"]);
+        if status["targetWorkers"] == expected && status["currentWorkers"] == expected {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        }
+    });
+    ask(
+        &lab,
+        "ScaleIn",
+        "counted",
+        "train",
+        json!({"toDelete": {"count": 1}}),
+    );
+    let counted = end(&lab, &format!("{SCALE_IN} counted"));
+    assert_eq!(
+        counted["status"]["toDeletePods"],
+        json!(["train-worker-3"]),
+        "{counted:#}"
+    );
+
+    let ended = condition(&lab, &what, "Succeeded", "True");
+    assert_eq!(ended["status"]["phase"], "Succeeded");
+    let mut expected = STARTED[..4].to_vec();
+    expected.extend(["ScaleSucceeded", "Succeeded"]);
+    assert_eq!(holding(&ended), expected, "{ended:#}");
+    let log = lab.logs("train-launcher");
+    assert!(log.contains("4: train-worker-0:1 train-worker-1:1"), "{log}");
+    assert!(log.contains("\n2: train-worker-0:1 train-worker-2:1\n"), "{log}");
+    assert!(
+        log.contains("edl: train-worker-0:1\njob: train-worker-0 slots=1\n"),
+        "{log}"
+    );
+    assert_eq!(
+        ended["spec"]["etReplicaSpecs"]["worker"]["replicas"], 2,
+        "what requests do is not written back"
+    );
+
+    // The job has ended, and so does a request that comes too late.
+    ask(&lab, "ScaleOut", "late", "train", json!({"toAdd": {"count": 1}}));
+    let late = end(&lab, &format!("{SCALE_OUT} late"));
+    assert_eq!(holding(&late), ["Created", "ScaleFailed"], "{late:#}");
+
+    lab.delete(&what);
+    for request in ["more", "late"] {
+        wait_until_gone(&lab, &format!("{SCALE_OUT} {request}"));
+        wait_until_gone(&lab, &format!("scaleout {request}"));
+    }
+    wait_until_gone(&lab, &format!("{SCALE_IN} named"));
+    lab.wait_until_gone("pods");
+}
+
+/// Bugs of et-operator: names that matched nothing removed everybody, and nobody looked at bounds.
+pub fn et_requests_that_cannot_be_carried_out_remove_nobody() {
+    let (lab, _operator, aliases) = Lab::with_kinds_and_observer("et-refused");
+    lab.apply_one(job("train", "9", &aliases)).unwrap();
+    condition(&lab, &format!("{JOB} train"), "Running", "True");
+    let refused = |kind: &str, request: &str, name: &str, spec: Value| -> String {
+        ask(&lab, kind, name, "train", spec);
+        let object = end(&lab, &format!("{request} {name}"));
+        assert_eq!(holding(&object), ["Created", "ScaleFailed"], "{object:#}");
+        let conditions = object["status"]["conditions"].as_array().unwrap();
+        conditions.last().unwrap()["message"].as_str().unwrap().to_owned()
+    };
+    let said = refused(
+        "ScaleIn",
+        SCALE_IN,
+        "nobody",
+        json!({"toDelete": {"podNames": ["train-worker-10"]}}),
+    );
+    assert!(
+        said.contains("is not a pod of the job train: nobody leaves"),
+        "{said}"
+    );
+    let said = refused("ScaleIn", SCALE_IN, "empty", json!({}));
+    assert!(said.contains("give count or podNames"), "{said}");
+    let said = refused("ScaleIn", SCALE_IN, "all", json!({"toDelete": {"count": 2}}));
+    assert!(said.contains("its minReplicas is 1"), "{said}");
+    let said = refused("ScaleOut", SCALE_OUT, "much", json!({"toAdd": {"count": 3}}));
+    assert!(said.contains("its maxReplicas is 4"), "{said}");
+    let said = refused(
+        "ScaleOut",
+        SCALE_OUT,
+        "script",
+        json!({"toAdd": {"count": 1}, "script": "/bin/scaler.sh"}),
+    );
+    assert!(said.contains("spec.script"), "{said}");
+    let workers = lab.get("pods -l training-job-role=worker");
+    assert_eq!(names(&workers), ["train-worker-0", "train-worker-1"]);
+}
