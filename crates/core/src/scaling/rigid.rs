@@ -103,31 +103,31 @@ impl Decision<'_, '_> {
             .iter()
             .filter_map(|row| Some((self.job.key(&row.name)?, row)))
             .collect();
-        let mut told = Told::default();
+        let mut counts = LeaveCounts::default();
         let roles: Vec<RestartedRole> = scaling
             .roles
             .iter()
-            .map(|role| self.watch_role(role, &rows, &mut told))
+            .map(|role| self.watch_role(role, &rows, &mut counts))
             .collect();
         let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
         let waits_since = self.view.local.waits.unacknowledged_since;
         let waits_since = waits_since.unwrap_or(self.view.instant);
-        let until = if told.stay_and_know > 0 {
+        let until = if counts.stay_and_know > 0 {
             deadline
         } else {
             Some(self.silent_until(waits_since, deadline))
         };
-        let is_over = told.stay == 0 || until.is_none_or(|until| until <= self.view.now);
+        let is_over = counts.stay == 0 || until.is_none_or(|until| until <= self.view.now);
         let step = if is_over {
             ScalingStep::Restarting
-        } else if told.know > 0 && told.know == told.have_saved {
+        } else if counts.know > 0 && counts.know == counts.have_saved {
             ScalingStep::CheckpointDone
-        } else if told.know > 0 {
+        } else if counts.know > 0 {
             ScalingStep::Acknowledged
         } else {
             ScalingStep::Requested
         };
-        let is_silent = !is_over && told.stay > told.stay_and_know;
+        let is_silent = !is_over && counts.stay > counts.stay_and_know;
         Resize {
             scaling: Some(Scaling {
                 step,
@@ -145,7 +145,7 @@ impl Decision<'_, '_> {
         &self,
         role: &RestartedRole,
         rows: &HashMap<PodKey, &PodRow>,
-        told: &mut Told,
+        counts: &mut LeaveCounts,
     ) -> RestartedRole {
         let victims = parse(role.victims.as_deref());
         let position = self.job.role(&role.name).map(|(position, _)| position);
@@ -175,10 +175,10 @@ impl Decision<'_, '_> {
                 .filter(|(_, row)| stays(row))
                 .map(|(index, _)| index)
         };
-        told.know += acknowledged.len();
-        told.have_saved += checkpointed.len();
-        told.stay += staying().count();
-        told.stay_and_know += staying().filter(|index| acknowledged.contains(*index)).count();
+        counts.know += acknowledged.len();
+        counts.have_saved += checkpointed.len();
+        counts.stay += staying().count();
+        counts.stay_and_know += staying().filter(|index| acknowledged.contains(*index)).count();
         RestartedRole {
             acknowledged: indices::format(&acknowledged),
             checkpointed: indices::format(&checkpointed),
@@ -278,7 +278,7 @@ impl Decision<'_, '_> {
 
 /// How many pods that were told to leave have said something, and are still there.
 #[derive(Default)]
-struct Told {
+struct LeaveCounts {
     know: usize,
     have_saved: usize,
     stay: usize,

@@ -22,7 +22,7 @@ const RESEND_INTERVAL: Duration = Duration::from_secs(3);
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
-struct Known {
+struct AgentsView {
     leaving: BTreeSet<i32>,
     /// The index and UID of workers that run, by name.
     running: BTreeMap<String, (i32, String)>,
@@ -32,7 +32,7 @@ struct Known {
 
 #[derive(Clone)]
 pub struct Programs {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<AgentsView>>,
     farewells: Arc<Vec<Farewell>>,
     player: Arc<Player>,
     operators: Operators,
@@ -74,7 +74,7 @@ impl Programs {
     /// Tells those that are to leave and do not know it yet.
     fn tell(&self) {
         let mut known = self.known.lock();
-        let Known {
+        let AgentsView {
             leaving,
             running,
             told,

@@ -91,12 +91,12 @@ fn manifest(program: &str, aliases: &Value) -> Value {
 }
 
 /// A change, and which kind of object it is of.
-type Told = (usize, Instant, Change);
+type SeenChange = (usize, Instant, Change);
 
 const KINDS: [&str; 3] = ["tj", "scalein", "pods"];
 
 /// Passes on the changes of a kind until nobody listens any more.
-fn pass_on(kind: usize, mut follower: Follower<'_>, listener: &Sender<Told>) {
+fn pass_on(kind: usize, mut follower: Follower<'_>, listener: &Sender<SeenChange>) {
     loop {
         let change = follower.next("a change of the job that shrinks");
         if listener.send((kind, Instant::now(), change)).is_err() {
