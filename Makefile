@@ -75,8 +75,13 @@ build: ## The command line, for this machine
 	@cargo build --quiet -p trainyard
 
 .PHONY: image
-image: ## The operator's image as dist/trainyard-image.tar (IMG=name:tag)
+image: ## The operator's image as dist/trainyard-image.tar, its digest and what is in it (IMG=name:tag)
 	@hack/image $(IMG) dist/trainyard-image.tar
+
+.PHONY: advisories
+advisories: ## Known vulnerabilities of dependencies, from a database on the network; for daily runs
+	@hack/bootstrap lint
+	@cargo deny --log-level warn check advisories
 
 .PHONY: manifests
 manifests: ## Write deploy/ and the definition that programs carry anew

@@ -233,7 +233,8 @@ pub enum ParamType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeclaredVariable {
-    /// Its name.
+    /// The variable's name: letters, digits and `_`, and no digit first. Names that begin with
+    /// `TRAINYARD_` are the operator's.
     #[schemars(length(min = 1, max = 128))]
     pub name: String,
 
@@ -264,7 +265,7 @@ pub struct DeclaredVariable {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeclaredPort {
-    /// Its name.
+    /// The port's name in the container: lower-case letters, digits and `-`, with a letter.
     #[schemars(length(min = 1, max = 15), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 

@@ -40,8 +40,8 @@ pub use launchers::{
 };
 pub use reason::{ConditionType, Reason};
 pub use role::{
-    CreatePolicy, Dependency, DependencyState, NodeDownPolicy, Placement, PodQuorum, RestartPolicy, RoleSpec,
-    Spread,
+    CreatePolicy, Dependency, DependencyState, NodeDownPolicy, Placement, PodQuorum, RestartPolicy,
+    RestartScope, RoleSpec, Spread,
 };
 pub use run_policy::{CleanPodPolicy, RunPolicy, UpdatePolicy};
 pub use scale_request::{
@@ -49,9 +49,9 @@ pub use scale_request::{
     ScaleRequestRef, ScaleRequestStatus, ScriptStatus, ScriptVariable, ToAdd, ToDelete,
 };
 pub use status::{
-    AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, JobResult, PendingReplacement,
-    Progress, RestartCause, RestartRecord, RestartedRole, Restarts, RolePhase, RoleStatus, RootCause,
-    Scaling, ScalingStep, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, Checkpoint, EndedPods, Fingerprint, GroupRestart, Incident, JobPhase,
+    JobResult, PendingReplacement, Progress, RestartCause, RestartRecord, RestartedRole, Restarts,
+    RoleAttempt, RolePhase, RoleStatus, RootCause, Scaling, ScalingStep, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

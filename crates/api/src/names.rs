@@ -22,6 +22,12 @@ pub const ANNOTATION_CONTAINER: &str = "trainyard.dev/container";
 /// Annotation of a pod: a hash of the template that it was made from, where pods of other templates
 /// are replaced.
 pub const ANNOTATION_TEMPLATE: &str = "trainyard.dev/template";
+/// Annotation of a pod that was created before its job had a status: a hash of the spec that it was
+/// made from.
+pub const ANNOTATION_SPEC: &str = "trainyard.dev/spec";
+
+/// Annotation of a pod of a role whose pods start anew together: how often they have.
+pub const ANNOTATION_ATTEMPT: &str = "trainyard.dev/attempt";
 
 /// Annotation of a job that was made of an object of another operator: the generation of that
 /// object's spec that it follows.
@@ -70,6 +76,11 @@ pub fn mpi_secret(job: &str) -> String {
 /// through the API server.
 pub fn mpi_account(job: &str) -> String {
     format!("{job}-mpi")
+}
+
+/// Returns true if a name is one that [`mpi_account`] gives to some job.
+pub fn is_mpi_account(name: &str) -> bool {
+    name.strip_suffix("-mpi").is_some_and(|job| !job.is_empty())
 }
 
 /// The name of the Secret with the SSH key of an MPI job.

@@ -41,6 +41,16 @@ pub struct RoleSpec {
     #[schemars(with = "RestartPolicy")]
     pub restart_policy: Option<RestartPolicy>,
 
+    /// Which pods start anew when a pod of this role ends and is replaced. Pod: that pod. Role: all
+    /// pods of this role. Job: all pods of all roles, but of those that have ended and those whose
+    /// restartPolicy is Never. All that start anew together cost one unit of backoffLimit: the old
+    /// pods are ended at once, and when none of them exists any more, the new ones are created.
+    /// Default: Job where the framework's pods train as one and pods can't join or leave while the
+    /// others train, else Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RestartScope")]
+    pub restart_scope: Option<RestartScope>,
+
     /// Which pods must have succeeded for the role to have succeeded: AnyPod, AllPods, or FirstPod,
     /// which is the one of index 0. Default: AllPods; for workers of `tensorflow` FirstPod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,6 +152,20 @@ pub enum RestartPolicy {
     /// As OnFailure, but exit codes 1 to 127 mean a permanent error and are not retried; 128 to 255
     /// are.
     ExitCode,
+}
+
+words! {
+    /// Which pods start anew when one pod ends and is replaced.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    pub enum RestartScope {
+        /// That pod.
+        #[default]
+        Pod,
+        /// All pods of its role.
+        Role,
+        /// All pods of all roles, but of those that have ended or are never replaced.
+        Job,
+    }
 }
 
 /// Which pods of a role are enough.

@@ -13,6 +13,10 @@ pub const TIMEOUT_SECONDS: i64 = 60;
 pub const MAX_NAMED: usize = 1000;
 /// The longest `script`, in characters.
 pub const MAX_SCRIPT: usize = 1024;
+/// The most arguments of a script.
+pub const MAX_ARGS: usize = 32;
+/// The longest argument of a script, in characters.
+pub const MAX_ARG: usize = 1024;
 /// The most variables of a script.
 pub const MAX_VARIABLES: usize = 32;
 /// The longest name of a variable of a script, in characters.
@@ -85,13 +89,19 @@ pub struct ScaleInSpec {
     pub drain_timeout_seconds: Option<i64>,
 
     /// A program of the launcher's container that is run there before they are told, with the pods
-    /// that leave as its one argument: `host:slots,host:slots`. No shell reads it or its variables.
-    /// A file that is not executable is run by `sh`. If it fails, nobody leaves. Only jobs with a
-    /// launcher that has a command can run it. Whoever creates such a request needs the right to
-    /// `create pods/exec` in this namespace.
+    /// that leave as its last argument: `host:slots,host:slots`. No shell reads it or its
+    /// variables. A file that is not executable is run by `sh`. If it fails, nobody leaves. Only
+    /// jobs with a launcher that has a command can run it. Whoever creates such a request needs the
+    /// right to `create pods/exec` in this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_SCRIPT))]
     pub script: Option<String>,
+
+    /// Arguments of the script, before the one with the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_ARGS), inner(length(max = MAX_ARG)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub args: Option<Vec<String>>,
 
     /// Variables of the script, besides those of the launcher's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,13 +184,19 @@ pub struct ScaleOutSpec {
     pub policy: Option<ScalePolicy>,
 
     /// A program of the launcher's container that is run there when they run, with the pods that
-    /// have joined as its one argument: `host:slots,host:slots`. No shell reads it or its
+    /// have joined as its last argument: `host:slots,host:slots`. No shell reads it or its
     /// variables. A file that is not executable is run by `sh`. If it fails, the new pods are
     /// removed. Only jobs with a launcher that has a command can run it. Whoever creates such a
     /// request needs the right to `create pods/exec` in this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_SCRIPT))]
     pub script: Option<String>,
+
+    /// Arguments of the script, before the one with the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_ARGS), inner(length(max = MAX_ARG)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub args: Option<Vec<String>>,
 
     /// Variables of the script, besides those of the launcher's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,7 +262,7 @@ pub struct ToDelete {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToAdd {
-    /// How many.
+    /// How many pods join the job.
     #[schemars(range(min = 1, max = 10000))]
     pub count: i32,
 }
@@ -255,7 +271,7 @@ pub struct ToAdd {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptVariable {
-    /// Its name.
+    /// The variable's name, without `=`.
     #[schemars(length(min = 1, max = MAX_VARIABLE_NAME))]
     pub name: String,
     /// Its value, as it is. Default: empty.

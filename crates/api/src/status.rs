@@ -10,7 +10,7 @@ use trainyard_contract::observer::{MAX_ARTIFACTS, MAX_LOCATION, MAX_METRICS, MAX
 
 use crate::completion::RoleSet;
 use crate::declaration::MAX_DECLARATION;
-use crate::role::{Dependency, NodeDownPolicy, PodQuorum, RestartPolicy};
+use crate::role::{Dependency, NodeDownPolicy, PodQuorum, RestartPolicy, RestartScope};
 use crate::run_policy::CleanPodPolicy;
 use crate::scale_request::ScaleRequestRef;
 use crate::words::words;
@@ -106,6 +106,11 @@ pub struct TrainingJobStatus {
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub progress: Option<Progress>,
 
+    /// The last checkpoint that the programs have said they wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
+    pub checkpoint: Option<Checkpoint>,
+
     /// What the programs reported last, kept when the job has ended, with `spec.progress: Report`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
@@ -154,6 +159,22 @@ pub struct Progress {
     /// When these values were written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
+}
+
+/// A checkpoint that the programs of a job have written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Checkpoint {
+    /// The step that it was written at.
+    #[schemars(range(min = 0))]
+    pub step: i64,
+    /// When this was written here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// How often all pods had started anew. Until they do again, the step does not go back.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub attempt: i32,
 }
 
 /// What the programs of a job reported last.
@@ -220,6 +241,10 @@ pub struct AcceptedRole {
     pub members: Option<String>,
     /// What happens when a pod ends.
     pub restart_policy: RestartPolicy,
+    /// Which pods start anew when one ends. Pod, if an operator of a former version accepted the
+    /// job.
+    #[serde(default)]
+    pub restart_scope: RestartScope,
     /// How many pods make the role succeed.
     pub succeeded_when: PodQuorum,
     /// How many pods make the role fail.
@@ -487,6 +512,46 @@ pub struct Restarts {
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub incidents: Vec<Incident>,
+    /// How often all pods of a role have started anew together, of the roles where they have. Pods
+    /// of a former attempt are removed, and nobody talks to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub attempts: Vec<RoleAttempt>,
+    /// The pods that are starting anew together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
+    pub group: Option<GroupRestart>,
+}
+
+/// How often all pods of a role have started anew together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleAttempt {
+    /// The role's name.
+    #[schemars(length(max = 32))]
+    pub role: String,
+    /// How often. Its pods have this number in their annotation `trainyard.dev/attempt`.
+    #[schemars(range(min = 0))]
+    pub attempt: i32,
+}
+
+/// Pods that start anew together because one of them ended. The old ones are deleted; when none
+/// exists any more, the new ones are created; when all run, it is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupRestart {
+    /// The roles whose pods all start anew.
+    #[schemars(length(max = 16), inner(length(max = 32)))]
+    pub roles: Vec<String>,
+    /// The pod that ended.
+    #[schemars(length(max = 63))]
+    pub pod: String,
+    /// When it began.
+    pub since: Time,
+    /// The new pods are not created earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
 }
 
 /// The end of a pod, and those that came of it.
@@ -555,6 +620,20 @@ pub struct RestartRecord {
     /// How many other pods ended because of it, and were replaced with it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub consequences: i32,
+    /// The node that the pod was on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node: Option<String>,
+    /// The step that the programs had reported last, with `spec.progress: Report`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<i64>,
+    /// The step of their last checkpoint, from which they can go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<i64>,
+    /// How long the job did not run because of it: from the end of the pod until all roles ran
+    /// again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<i64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]

@@ -32,7 +32,13 @@ pub fn for_yard(yard: &Yard) -> Option<Agent> {
         image_pull_policy: None,
         may_be_root: true,
         command: vec![program.to_str()?.to_owned(), SUBCOMMAND.to_owned()],
-        // No image is pulled and pods are bound at once, so creating pods early gains nothing.
+        // It is known when the cluster has started; see `has_observer`.
         observer: None,
     })
+}
+
+/// Whether containers of the agent find its files at their places: the mount points have to be
+/// made, and the files of this machine stay as they are.
+pub fn has_observer(yard: &Yard) -> bool {
+    yard.isolation != Isolation::Plain && yard.report.overlay.reason().is_none()
 }

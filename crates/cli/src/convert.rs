@@ -125,7 +125,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     if !problems.is_empty() {
         for problem in problems {
-            eprintln!("trainyard: {problem}");
+            output::warn(problem);
         }
         return Ok(ExitCode::from(EXIT_REFUSED));
     }
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Format::Json => {
             output::print(&json(&printed)?)?;
             for note in printed.iter().flat_map(Document::notes) {
-                eprintln!("trainyard: {note}");
+                output::warn(note);
             }
         }
     }

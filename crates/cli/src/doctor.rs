@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         output::print_document(format, &document)?;
     } else {
         let notes: Vec<String> = differences.iter().map(|note| format!("note: {note}\n")).collect();
-        output::print(&format!("{report}{}", notes.concat()))?;
+        output::say(&format!("{report}{}", notes.concat()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

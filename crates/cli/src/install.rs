@@ -1,6 +1,7 @@
 //! `trainyard install`: the manifests of the operator.
 
 pub mod names;
+mod network;
 mod rbac;
 mod webhooks;
 mod workload;
@@ -140,8 +141,26 @@ pub struct Args {
     #[arg(long)]
     ares_observer: bool,
 
+    /// Give the operator no right to change what belongs to no namespace.
+    ///
+    /// Whoever installs it then writes the certificate to trust into the webhook configurations,
+    /// after the first start and every few years; or there are no webhooks. The status of
+    /// Frameworks is not written. See docs/install.md. It may still read nodes, Frameworks and its
+    /// webhook configurations, and ask who may run commands in pods.
+    #[arg(long, requires = "watch_namespaces")]
+    no_cluster_writes: bool,
+
+    /// Install network policies, too.
+    ///
+    /// They limit who reaches the operator: its observers only pods of jobs in the watched
+    /// namespaces. The webhooks and the metrics stay open to all, because API servers and probes
+    /// have no labels. They need a network that enforces policies.
+    #[arg(long)]
+    network_policies: bool,
+
     /// Print the custom resource definitions and nothing else.
     #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent", "exec", "scripts", "ares_observer"])]
+    #[arg(conflicts_with_all = ["no_cluster_writes", "network_policies"])]
     crds_only: bool,
 
     /// Write one file for each part, and a kustomization.yaml, into this directory instead.
@@ -169,6 +188,9 @@ pub struct Settings {
     /// Whether requests may have scripts.
     pub scripts: Scripts,
     pub ares_observer: bool,
+    /// Whether the operator may change objects that belong to no namespace.
+    pub cluster_writes: bool,
+    pub network_policies: bool,
 }
 
 /// Whether requests may have scripts: if nobody says so, those that are reviewed.
@@ -205,6 +227,8 @@ impl From<&Args> for Settings {
             exec: args.exec,
             scripts: scripts(args),
             ares_observer: args.ares_observer,
+            cluster_writes: !args.no_cluster_writes,
+            network_policies: args.network_policies,
         }
     }
 }
@@ -255,6 +279,7 @@ fn parts(settings: &Settings) -> Result<Vec<ManifestFile>> {
         ("namespace.yaml", vec![workload::namespace(settings)]),
         (CRDS, crds),
         ("rbac.yaml", rbac::objects(settings)),
+        ("network.yaml", network::objects(settings)),
         ("operator.yaml", workload::objects(settings)),
     ];
     let webhooks = ("webhooks.yaml", webhooks::objects(settings));

@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("trainyard: {}", output::explain(&error));
+            output::warn(output::explain(&error));
             ExitCode::from(EXIT_ERROR)
         }
     }

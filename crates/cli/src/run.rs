@@ -5,6 +5,7 @@ mod command;
 mod driver;
 mod fit;
 mod foreign;
+mod host_paths;
 mod ignored;
 mod images;
 mod keys;
@@ -31,7 +32,7 @@ use tokio::time::Instant;
 use trainyard_local::cluster;
 use trainyard_local::yard::{self, Entered, Isolation, Keys, Network, Yard};
 
-pub use self::args::{Args, duration};
+pub use self::args::{Args, duration, pair};
 use self::driver::Plan;
 use self::local::LocalCluster;
 use self::manifest::{Changes, Manifest};
@@ -84,7 +85,7 @@ fn enter(args: &Args) -> Result<Entered> {
 /// the job, which is read now if it was not read before.
 fn report_broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Result<ExitCode> {
     let message = format!("{error:#}");
-    eprintln!("trainyard: {message}");
+    output::warn(&message);
     if let Some(format) = args.output {
         let job = match job {
             Some(job) => job,
@@ -97,12 +98,20 @@ fn report_broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Resu
     Ok(ExitCode::from(Outcome::Broken.exit_code()))
 }
 
+/// What every run by root is told.
+const AS_ROOT: &str = "pods are run by root and without a user namespace: a program that breaks out of its pod is root of \
+                       this machine; run what you do not trust as an ordinary user";
+
 /// Checks that this machine can run the job, and notes what differs from a real cluster.
 fn adapt_to_machine(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
     let directories = images::resolve(&args.image)?;
     let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
     programs::check(&manifest.job, &manifest.registry, agent::for_yard(yard))?;
     needs::check(manifest)?;
+    if !args.allow_host_path {
+        let here = std::env::current_dir().context("this directory is gone: go to another")?;
+        host_paths::check(&manifest.job, &here)?;
+    }
     let images = images::unmapped(&manifest.job, is_mapped);
     if !images.is_empty() {
         manifest.notes.push(format!(
@@ -119,6 +128,7 @@ fn adapt_to_machine(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result
     // Of an ordinary user, all pods are that user's.
     if yard.isolation == Isolation::Root {
         notes.extend(images::closed_notes(job, &directories));
+        notes.push(AS_ROOT.to_owned());
     }
     manifest.notes.extend(notes);
     if let Some(reason) = yard
@@ -194,7 +204,7 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
                 keep: kept.clone(),
                 progress,
             };
-            match start_cluster(&yard, options, &manifest.job).await {
+            match start_cluster(&yard, options, &mut manifest).await {
                 Ok(local) => (local.client(), Some(local)),
                 Err(error) => {
                     drop(show);
@@ -239,7 +249,7 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
         }
         Err(error) => {
             drop(show);
-            eprintln!("trainyard: {error}");
+            output::warn(error);
             return Ok(ExitCode::from(Outcome::Refused.exit_code()));
         }
     };
@@ -259,10 +269,17 @@ fn keyboard(yard: Option<&Yard>, show: &dyn Show, manifest: &mut Manifest) -> Op
 }
 
 /// Starts the embedded cluster, if the job fits on it.
-async fn start_cluster(yard: &Yard, options: local::Options, job: &Value) -> Result<LocalCluster> {
+async fn start_cluster(
+    yard: &Yard,
+    options: local::Options,
+    manifest: &mut Manifest,
+) -> Result<LocalCluster> {
     let local = LocalCluster::start(yard, options).await?;
-    match fit::check(&local.client(), job).await {
-        Ok(()) => Ok(local),
+    match fit::check(&local.client(), &manifest.job, &manifest.registry).await {
+        Ok(note) => {
+            manifest.notes.extend(note);
+            Ok(local)
+        }
         Err(error) => {
             local.stop().await;
             Err(error)
@@ -285,10 +302,10 @@ fn report_end(
         }
     }
     if let Some(kept) = kept.filter(|kept| kept.exists()) {
-        eprintln!(
-            "trainyard: the logs and volumes of its pods are in {}",
+        output::warn(format_args!(
+            "the logs and volumes of its pods are in {}",
             kept.display()
-        );
+        ));
         summary.kept = Some(kept);
     }
     if let Some(format) = args.output {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use trainyard_api::scale_request::MAX_NAMED;
+use trainyard_api::scale_request::{MAX_NAMED, ScriptVariable};
 use trainyard_api::{
     JobRef, Reason, ScaleIn, ScaleInSpec, ScaleOut, ScaleOutSpec, ScalePhase, ScalePolicy,
     ScaleRequestStatus, ToAdd, ToDelete, TrainingJob, TrainingJobStatus,
@@ -74,6 +74,15 @@ pub struct Args {
     #[arg(long, conflicts_with = "to")]
     clamp: bool,
 
+    /// A program of the launcher's container that is run there with the pods that leave, or have
+    /// joined, as its one argument. If it fails, the job keeps its size.
+    #[arg(long, value_name = "FILE", conflicts_with = "to")]
+    script: Option<String>,
+
+    /// Set an environment variable of the script; can be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::run::pair, requires = "script")]
+    env: Vec<(String, String)>,
+
     /// The namespace of the job. Default: any, of a run on this machine; that of the kubeconfig.
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
@@ -93,6 +102,17 @@ pub struct Args {
     /// Wait until it is done, and say what became of it.
     #[arg(long)]
     wait: bool,
+}
+
+impl Args {
+    /// The variables of the script.
+    fn variables(&self) -> Option<Vec<ScriptVariable>> {
+        let variables = self.env.iter().map(|(name, value)| ScriptVariable {
+            name: name.clone(),
+            value: Some(value.clone()),
+        });
+        Some(variables.collect()).filter(|variables: &Vec<_>| !variables.is_empty())
+    }
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -128,6 +148,8 @@ impl Ask {
                     job_ref,
                     to_add: Some(ToAdd { count: by }),
                     policy,
+                    script: args.script.clone(),
+                    env: args.variables(),
                     ..ScaleOutSpec::default()
                 }));
             }
@@ -153,6 +175,8 @@ impl Ask {
             to_delete: Some(to_delete),
             policy,
             drain_timeout_seconds: seconds.transpose().context("--drain-timeout is too long")?,
+            script: args.script.clone(),
+            env: args.variables(),
             ..ScaleInSpec::default()
         };
         match &*trainyard_api::validate::validate_scale_in(None, &spec) {
@@ -165,10 +189,10 @@ impl Ask {
 async fn scale(args: &Args, ask: Ask) -> Result<ExitCode> {
     let FoundJob { client, job, origin } = find::find(args).await?;
     let namespace = job.namespace().unwrap_or_default();
-    eprintln!(
-        "trainyard: the job {:?} in namespace {namespace:?} of {origin}",
+    output::warn(format_args!(
+        "the job {:?} in namespace {namespace:?} of {origin}",
         args.job
-    );
+    ));
     if job.spec.elastic.is_none() {
         bail!(
             "the job {:?} can't change its size: it has no spec.elastic",
@@ -302,7 +326,7 @@ fn is_over(origin: &Origin, error: &kube::Error) -> bool {
 }
 
 fn end(is_done: bool, message: &str) -> Result<ExitCode> {
-    output::print(&format!("{message}\n"))?;
+    output::say(&format!("{message}\n"))?;
     Ok(if is_done {
         ExitCode::SUCCESS
     } else {
@@ -358,6 +382,15 @@ mod tests {
             spec.to_delete.unwrap().node_names,
             Some(vec!["gpu-17".to_owned()])
         );
+        let Ok(Ask::In(spec)) = ask("mnist --by -1 --script /before --env A=1 --env B=x=y") else {
+            panic!("no ScaleIn")
+        };
+        let variable = |name: &str, value: &str| ScriptVariable {
+            name: name.to_owned(),
+            value: Some(value.to_owned()),
+        };
+        assert_eq!(spec.script.as_deref(), Some("/before"));
+        assert_eq!(spec.env, Some(vec![variable("A", "1"), variable("B", "x=y")]));
     }
 
     #[test]
@@ -369,6 +402,8 @@ mod tests {
             ("mnist --by 1 --drain-timeout 5m", "none does"),
             ("mnist --to 1 --drain-timeout 5m", "cannot be used with"),
             ("mnist --to 1 --by 2", "cannot be used with"),
+            ("mnist --to 1 --script /before", "cannot be used with"),
+            ("mnist --by 1 --env A=1", "--script"),
             ("mnist --by 1 --remove-pod a", "cannot be used with"),
             ("mnist --remove-pod a --remove-node b", "cannot be used with"),
             ("mnist --remove-pod a --remove-pod a", "is given twice"),

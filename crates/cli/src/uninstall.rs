@@ -98,6 +98,7 @@ fn objects(args: &Args) -> Vec<Value> {
     objects.extend([
         object("apps/v1", "Deployment", OPERATOR, own),
         object("policy/v1", "PodDisruptionBudget", OPERATOR, own),
+        object("networking.k8s.io/v1", "NetworkPolicy", OPERATOR, own),
         object("v1", "Service", WEBHOOK_SERVICE, own),
         object("v1", "Service", OBSERVER_SERVICE, own),
     ]);

@@ -26,6 +26,13 @@ use crate::output;
 /// The exit code if at least one job is invalid.
 const EXIT_INVALID: u8 = 1;
 
+/// What is wrong with another object in a file of Frameworks.
+pub const NO_FRAMEWORK: &str = "is no Framework, which has apiVersion trainyard.dev/v1alpha1 and kind Framework: give other \
+                                objects in the job's file";
+/// What is wrong with a file of Frameworks that has none.
+pub const NO_FRAMEWORKS: &str =
+    "has no Framework: it needs one, with apiVersion trainyard.dev/v1alpha1 and kind Framework";
+
 /// Check training jobs without a cluster.
 ///
 /// Applies what the API server and the operator's webhooks apply: every field must exist and have
@@ -81,20 +88,31 @@ impl Files {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut checker = Checker::new()?;
     let mut texts = Vec::new();
-    for file in args.framework_file.iter().chain(args.files.all()) {
+    let of_frameworks = args.framework_file.iter().map(|file| (file, true));
+    let of_jobs = args.files.all().map(|file| (file, false));
+    for (file, is_of_frameworks) in of_frameworks.chain(of_jobs) {
         let text = read(file)?;
         // What can't be read is reported below.
         for (_, value) in parse(&text).unwrap_or_default() {
             checker.declare(&value);
         }
-        texts.push((file, text));
+        texts.push((file, is_of_frameworks, text));
     }
-    let documents = texts
-        .iter()
-        .flat_map(|(file, text)| check_file(&checker, file, text));
-    let documents = documents.collect();
+    let mut frameworks = BTreeMap::new();
+    let mut documents = Vec::new();
+    for (file, is_of_frameworks, text) in &texts {
+        let mut found = check_file(&checker, file, text, &mut frameworks);
+        if *is_of_frameworks {
+            refuse_others(file, &mut found);
+        }
+        documents.extend(found);
+    }
     let report = Report::new(documents);
-    output::print(&report.render(args.output)?)?;
+    let rendered = report.render(args.output)?;
+    match args.output {
+        Format::Text => output::say(&rendered)?,
+        _ => output::print(&rendered)?,
+    }
     Ok(if report.valid {
         ExitCode::SUCCESS
     } else {
@@ -114,7 +132,35 @@ pub fn read(file: &str) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("cannot read {file}"))
 }
 
-fn check_file(checker: &Checker, file: &str, text: &str) -> Vec<Document> {
+/// Refuses what is no Framework in a file that is given for its Frameworks.
+fn refuse_others(file: &str, documents: &mut Vec<Document>) {
+    for document in documents.iter_mut() {
+        let is_framework = document.kind.as_deref() == Some("Framework") && !document.skipped;
+        if document.errors.is_empty() && !is_framework {
+            document.skipped = false;
+            document
+                .errors
+                .push(FieldError::new("", format!("this {NO_FRAMEWORK}")).into());
+        }
+    }
+    if documents.is_empty() {
+        let error = FieldError::new("", format!("this file {NO_FRAMEWORKS}"));
+        documents.push(Document {
+            file: file.to_owned(),
+            errors: vec![error.into()],
+            ..Document::default()
+        });
+    }
+}
+
+/// Checks the documents of a file. `frameworks` are those of all files so far, each with where it
+/// is.
+fn check_file(
+    checker: &Checker,
+    file: &str,
+    text: &str,
+    frameworks: &mut BTreeMap<String, String>,
+) -> Vec<Document> {
     let values = match parse(text) {
         Ok(values) => values,
         Err(error) => {
@@ -134,8 +180,21 @@ fn check_file(checker: &Checker, file: &str, text: &str) -> Vec<Document> {
             number,
             ..check(checker, &value)
         };
+        let framework = document
+            .name
+            .as_ref()
+            .filter(|_| matches!(recognize(&value), Recognized::Framework));
+        if let Some(name) = framework {
+            // Those of one file are known to the jobs of all, and belong to no namespace.
+            let place = format!("document {number} of {file}");
+            if let Some(before) = frameworks.insert(name.clone(), place) {
+                let message = format!("{before} has a Framework of this name already: remove one");
+                document
+                    .errors
+                    .push(FieldError::new("metadata.name", message).into());
+            }
         // `kubectl apply` would silently replace the first with the second.
-        if let Some(id) = identity(&value).filter(|_| !document.skipped) {
+        } else if let Some(id) = identity(&value).filter(|_| !document.skipped) {
             match seen.entry(id) {
                 Entry::Vacant(entry) => _ = entry.insert(number),
                 Entry::Occupied(entry) => {

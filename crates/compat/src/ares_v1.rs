@@ -223,26 +223,60 @@ enum RolePhase {
 }
 
 fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
+    let (given, mut errors) = (object.clone(), Vec::new());
+    let job = translate(object, purpose, &mut errors)?;
+    if errors.is_empty() {
+        return Ok(job);
+    }
+    // All that is wrong is told at once: also what our own rules find.
+    for error in crate::problems(&job.job) {
+        let error = KIND.theirs(&given, &error);
+        if !errors.iter().any(|known| concern_the_same(known, &error)) {
+            errors.push(error);
+        }
+    }
+    Err(errors)
+}
+
+/// Whether one of two errors is about the field of the other, or a part of it.
+fn concern_the_same(one: &FieldError, other: &FieldError) -> bool {
+    let is_within = |path: &str, whole: &str| {
+        let rest = path.strip_prefix(whole);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    // One half of a policy follows from the other.
+    let is_policy = |error: &FieldError| is_within(&error.path, "spec.jobPhasePolicy");
+    is_within(&one.path, &other.path)
+        || is_within(&other.path, &one.path)
+        || (is_policy(one) && is_policy(other))
+}
+
+/// The job as far as it can be read. It is not valid if there are errors.
+fn translate(
+    object: Value,
+    purpose: Purpose,
+    errors: &mut Vec<FieldError>,
+) -> Result<Converted, Vec<FieldError>> {
     let read::Object {
         metadata,
         mut spec,
         mut notes,
     } = read::object::<Spec>(object, purpose)?;
     let given = spec.role_specs.take().unwrap_or_default();
-    let framework = Framework::of(&spec, &given).map_err(|error| vec![error])?;
-    let mut errors = framework.check(&spec, &given);
+    let framework = Framework::of(&spec, &given).unwrap_or_else(|error| {
+        errors.push(error);
+        Framework::Unknown
+    });
+    errors.extend(framework.check(&spec, &given));
     let options = framework.options(&spec, &given, &mut notes);
     let completion = policy::completion(
         framework,
         spec.job_phase_policy.take(),
         &given,
         &mut notes,
-        &mut errors,
+        errors,
     );
-    let mut roles = role::roles(framework, given, purpose, &mut notes, &mut errors);
-    if !errors.is_empty() {
-        return Err(errors);
-    }
+    let mut roles = role::roles(framework, given, purpose, &mut notes, errors);
     if purpose == Purpose::Replace {
         pass_on(&metadata, &mut roles);
     }

@@ -68,6 +68,7 @@ pub const KIND: Kind = Kind {
     event: status::event,
     definition: definition::definition,
     extras: Extras {
+        component: "trainingjob",
         suspend: Some("the annotation job-supervisor.kube-ai.io/job-suspended"),
         suspend_annotation: Some(SUSPEND),
         ..Extras::NONE
@@ -228,6 +229,9 @@ fn launcher(
         name: LAUNCHER.to_owned(),
         replicas: Some(1),
         template: templates::given(given.template, &format!("{LAUNCHER_AT}.template"), notes, errors)?,
+        // There, all pods are made anew with the launcher. Workers hold nothing that it needs, so
+        // it is the launcher alone, until a role can say that its end restarts the whole job
+        // (`restartScope: Job`).
         restart_policy: Some(match restarts {
             JobRestartPolicy::Never => RestartPolicy::Never,
             JobRestartPolicy::OnFailure => RestartPolicy::OnFailure,

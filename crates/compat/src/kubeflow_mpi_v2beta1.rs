@@ -52,6 +52,7 @@ pub const KIND: Kind = Kind {
     event: status::event,
     definition: definition::definition,
     extras: Extras {
+        component: "mpi-job-controller",
         managed_by: Some("/spec/runPolicy/managedBy"),
         their_operator: Some(THEIR_OPERATOR),
         config: Some(config),

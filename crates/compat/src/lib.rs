@@ -32,6 +32,7 @@ mod unreadable;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
+use trainyard_api::names::MANAGED_BY;
 use trainyard_api::{Dialect, FieldError, TrainingJob};
 use trainyard_core::foreign::ForeignKind;
 use trainyard_core::job::Job;
@@ -68,6 +69,8 @@ struct Kind {
 
 /// What only some kinds have.
 struct Extras {
+    /// The name under which its users know who reports events.
+    component: &'static str,
     /// Where its objects name the operator that runs them, as a JSON pointer.
     managed_by: Option<&'static str>,
     /// The name that its own operator has there.
@@ -90,6 +93,7 @@ struct Extras {
 
 impl Extras {
     const NONE: Self = Self {
+        component: MANAGED_BY,
         managed_by: None,
         their_operator: None,
         config: None,

@@ -1,13 +1,18 @@
 //! Reads objects of other operators, and notes what it could not use.
 
+use std::borrow::Cow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
 use trainyard_api::FieldError;
 
 use crate::{Purpose, unreadable};
 
+/// How many fields that can't be read are told at once.
+const MAX_ERRORS: usize = 16;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What was read, and what should be told about it.
@@ -34,13 +39,7 @@ pub fn object<S: DeserializeOwned + Serialize>(
     {
         members.remove("metadata");
     }
-    let parts: Parts<S> = serde_path_to_error::deserialize(&object).map_err(|error| {
-        let path = error.path().to_string();
-        // What is wrong with the whole is at no field.
-        let path = if path == "." { String::new() } else { path };
-        let problem = unreadable::explain(&object, error.path(), error.inner());
-        vec![FieldError::new(path, problem)]
-    })?;
+    let parts: Parts<S> = parse(&object)?;
     let Some(spec) = parts.spec else {
         return Err(vec![FieldError::new("spec", "is missing: it must be given")]);
     };
@@ -61,6 +60,48 @@ pub fn object<S: DeserializeOwned + Serialize>(
         spec,
         notes,
     })
+}
+
+/// Parses an object, or returns all fields that can't be read.
+fn parse<S: DeserializeOwned>(object: &Value) -> Result<Parts<S>, Vec<FieldError>> {
+    let mut errors = Vec::new();
+    // Parsing ends at the first error. Without that field, it ends at the next.
+    let mut rest = Cow::Borrowed(object);
+    loop {
+        let error = match serde_path_to_error::deserialize(&*rest) {
+            Ok(parts) if errors.is_empty() => return Ok(parts),
+            Ok(_) => return Err(errors),
+            Err(error) => error,
+        };
+        let path = error.path().to_string();
+        // What is wrong with the whole is at no field.
+        let path = if path == "." { String::new() } else { path };
+        let problem = unreadable::explain(&rest, error.path(), error.inner());
+        errors.push(FieldError::new(path, problem));
+        if errors.len() == MAX_ERRORS || !forget(rest.to_mut(), error.path()) {
+            return Err(errors);
+        }
+    }
+}
+
+/// Removes the field at a path: of an item, the whole list, so that others keep their positions.
+/// Returns false if there is none.
+fn forget(object: &mut Value, path: &Path) -> bool {
+    let segments: Vec<&Segment> = path.iter().collect();
+    let is_field = |segment: &&Segment| matches!(segment, Segment::Map { .. });
+    let Some(last) = segments.iter().rposition(is_field) else {
+        return false;
+    };
+    let (before, field) = segments.split_at(last);
+    let parent = before.iter().try_fold(object, |value, segment| match segment {
+        Segment::Seq { index } => value.get_mut(index),
+        Segment::Map { key } => value.get_mut(key),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    });
+    match (parent, field) {
+        (Some(Value::Object(members)), [Segment::Map { key }, ..]) => members.remove(key).is_some(),
+        _ => false,
+    }
 }
 
 /// What makes an object that one and no other. What of it can't be read is as if it were not there:

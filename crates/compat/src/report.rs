@@ -3,10 +3,12 @@
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Map, Value, json};
-use trainyard_api::{ConditionType, FieldError, JobPhase, RoleStatus, TrainingJob, TrainingJobStatus};
+use trainyard_api::{
+    ConditionType, FieldError, JobPhase, RestartCause, RolePhase, RoleStatus, TrainingJob, TrainingJobStatus,
+};
 
-use trainyard_core::foreign::Obstacle;
-use trainyard_core::view::PodRow;
+use trainyard_core::foreign::{Obstacle, role_of};
+use trainyard_core::view::{PodPhase, PodRow};
 
 use crate::Kind;
 
@@ -41,6 +43,14 @@ impl Problem {
             ),
         }
     }
+}
+
+/// How many pods of a role run, have succeeded and have failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub active: i32,
+    pub succeeded: i32,
+    pub failed: i32,
 }
 
 /// All that a status is made of.
@@ -82,6 +92,39 @@ impl Report<'_> {
     /// The state of one role.
     pub fn role(&self, name: &str) -> Option<&RoleStatus> {
         self.status()?.roles.iter().find(|role| role.name == name)
+    }
+
+    /// How many pods a role has, and has had that failed and were replaced. `None` if it has had
+    /// none. While the child starts, its pods are counted here: its status tells it seldom.
+    pub fn counts(&self, name: &str) -> Option<Counts> {
+        let child = self.child?;
+        let is_of_role = |pod: &str| role_of(child, pod) == Some(name);
+        let starts = matches!(self.phase(), JobPhase::Pending | JobPhase::Starting);
+        let counts = if starts && !self.pods.is_empty() {
+            let rows: Vec<&PodRow> = self.pods.iter().filter(|row| is_of_role(&row.name)).collect();
+            (!rows.is_empty()).then(|| count(&rows))
+        } else {
+            let role = self.role(name).filter(|role| role.phase != RolePhase::Pending);
+            role.map(|role| Counts {
+                active: role.active,
+                succeeded: role.succeeded,
+                failed: role.failed,
+            })
+        };
+        let restarts = self.status().and_then(|status| status.restarts.as_ref());
+        let history = restarts.into_iter().flat_map(|restarts| &restarts.history);
+        let replaced = history.filter(|end| end.cause == RestartCause::Failure && is_of_role(&end.pod));
+        let replaced = i32::try_from(replaced.count()).unwrap_or(i32::MAX);
+        match counts {
+            Some(counts) => Some(Counts {
+                failed: counts.failed.saturating_add(replaced),
+                ..counts
+            }),
+            None => (replaced > 0).then(|| Counts {
+                failed: replaced,
+                ..Counts::default()
+            }),
+        }
     }
 
     /// The child's condition of a type, if it holds.
@@ -202,6 +245,19 @@ impl Conditions<'_> {
     pub fn time(&self) -> Value {
         json!(self.now.round(Unit::Second).unwrap_or(self.now).to_string())
     }
+}
+
+fn count(rows: &[&PodRow]) -> Counts {
+    let mut counts = Counts::default();
+    for row in rows.iter().filter(|row| !row.terminating) {
+        match row.phase {
+            PodPhase::Running | PodPhase::Unknown => counts.active += 1,
+            PodPhase::Succeeded => counts.succeeded += 1,
+            PodPhase::Failed => counts.failed += 1,
+            PodPhase::Pending => {}
+        }
+    }
+    counts
 }
 
 fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {

@@ -78,6 +78,10 @@ impl ForeignKind for Kind {
         self.plural
     }
 
+    fn component(&self) -> &'static str {
+        self.extras.component
+    }
+
     fn definition(&self) -> Value {
         (self.definition)(self)
     }
@@ -117,6 +121,14 @@ impl ForeignKind for Kind {
                 ),
             ),
         }
+    }
+
+    fn refuse(&self, view: &ForeignView<'_>, why: &str) -> ForeignPlan {
+        let goes = read::identity(view.object).deletion_timestamp.is_some();
+        if goes || !self.is_ours(view.object) || ended(view.object).is_some() {
+            return ForeignPlan::default();
+        }
+        self.with_problem(view, &Problem::new("Invalid", why))
     }
 
     fn notes(&self, before: Option<&Value>, after: &Value) -> Vec<ForeignNote> {

@@ -22,12 +22,13 @@ pub fn explain(object: &Value, path: &Path, error: &serde_json::Error) -> String
     let wanted = type_named(expected);
     match found {
         Value::Number(number) if problem.starts_with("invalid value") => {
-            let which = if number.as_i64().is_some_and(|number| number < 0) {
-                "small"
+            let is_negative = number.as_i64().is_some_and(|number| number < 0);
+            let (least, most) = limits(expected);
+            if is_negative {
+                format!("{number} is too small: give at least {least}")
             } else {
-                "large"
-            };
-            format!("{number} is too {which}")
+                format!("{number} is too large: give at most {most}")
+            }
         }
         Value::Number(_) | Value::Bool(_) if wanted == "string" => {
             format!("must be of type string, not {}: put it in quotes", type_of(found))
@@ -42,6 +43,17 @@ fn at<'a>(object: &'a Value, path: &Path) -> Option<&'a Value> {
         Segment::Map { key } => value.get(key),
         Segment::Enum { .. } | Segment::Unknown => Some(value),
     })
+}
+
+/// The least and the greatest number of a type of integers that a parser expects.
+fn limits(expected: &str) -> (i64, u64) {
+    match expected {
+        "i32" => (i32::MIN.into(), i32::MAX.unsigned_abs().into()),
+        "u16" => (0, u16::MAX.into()),
+        "u32" => (0, u32::MAX.into()),
+        "u64" => (0, u64::MAX),
+        _ => (i64::MIN, i64::MAX.unsigned_abs()),
+    }
 }
 
 /// The type of a schema that a parser describes. What it does not name otherwise is a structure.

@@ -11,6 +11,8 @@ pub const NAMESPACE: &str = "TRAINYARD_NAMESPACE";
 pub const JOB: &str = "TRAINYARD_JOB";
 /// The role of the pod.
 pub const ROLE: &str = "TRAINYARD_ROLE";
+/// How often the pods of that role have started anew together, where they do.
+pub const ATTEMPT: &str = "TRAINYARD_ATTEMPT";
 
 /// What to put into the pod: an [`Installation`](crate::installation::Installation).
 pub const INSTALL: &str = "TRAINYARD_INSTALL";

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobSpec};
 
 use crate::dialect;
+use crate::exec;
 use crate::immutable::forbidden_changes;
 use crate::job::Framework;
 use crate::registry::Frameworks;
@@ -86,6 +87,7 @@ pub fn validate_with(
             .flat_map(|framework| elastic::check(new, framework)),
     );
     errors.extend(dialect::check(new));
+    errors.extend(exec::check_accounts(new));
     if let Some(old) = old {
         errors.extend(check_resize(old, new, framework));
         errors.extend(elastic::check_change(old, new, framework));

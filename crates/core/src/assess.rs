@@ -14,6 +14,7 @@ use trainyard_contract::start::WAITED_IN_VAIN;
 use crate::agent;
 use crate::deduce::Tally;
 use crate::depends;
+use crate::group_restart::{Beginning, Underway};
 use crate::indices;
 use crate::job::{Job, Role, members_of};
 use crate::members::Members;
@@ -127,6 +128,8 @@ pub(crate) struct Assessment<'a> {
     pub next_due: Option<Timestamp>,
     /// Pods whose end is final but is a consequence: the first pod of the incident, and its cause.
     pub final_consequences: BTreeMap<PodKey, (PodKey, RestartCause)>,
+    /// The pods that start anew together because of an end that is counted now.
+    pub group: Option<Beginning>,
 }
 
 /// Whether a job goes on, or all its pods are given up: because a name that the job needs is taken,
@@ -175,7 +178,11 @@ pub(crate) fn assess<'a>(
     let start = prior.start_time.as_ref().map(|start| start.0);
     let recent = restart::recent(&restarts.history, start, view.now);
     let stage = RestartStage::of_job(job, prior);
-    let mut assessment = Assessment::default();
+    let group = Underway::of(job, view, prior);
+    let mut assessment = Assessment {
+        next_due: group.as_ref().and_then(|group| group.due(view.now)),
+        ..Assessment::default()
+    };
     for (position, role) in job.roles.iter().enumerate() {
         let before = status_of(prior, role.name);
         let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == position);
@@ -194,6 +201,7 @@ pub(crate) fn assess<'a>(
             failed_dependency: failed_dependency(job, role, prior),
             phase_before: before.map(|status| status.phase).unwrap_or_default(),
             accepted_members: accepted_members(view, role),
+            group: group.as_ref().filter(|group| group.covers(position)),
             counted: &counted,
             departed: &departed,
             assessment: &mut assessment,
@@ -205,6 +213,7 @@ pub(crate) fn assess<'a>(
         assessor.this.tally.needed = needed(job, position, role);
         for key in job.keys_of(position) {
             match (stage, rows.get(&key)) {
+                (_, Some(row)) if role.is_former(row.attempt) => assessor.assess_deleted(Some(row)),
                 (Some(RestartStage::Leaving), row) => assessor.assess_leaving(key, row.copied()),
                 (Some(RestartStage::Deleting), row) => assessor.assess_deleted(row.copied()),
                 (_, Some(row)) => assessor.assess_existing(key, row),
@@ -278,6 +287,8 @@ struct RoleAssessor<'a, 'b> {
     leaving: BTreeSet<i32>,
     /// The pods that join a role that runs. They may not exist yet.
     joining: BTreeSet<i32>,
+    /// The restart of all its pods that is under way.
+    group: Option<&'b Underway>,
     counted: &'b HashMap<&'b str, &'b PendingReplacement>,
     departed: &'b HashMap<&'b str, &'a PodRow>,
     assessment: &'b mut Assessment<'a>,
@@ -300,7 +311,10 @@ impl<'a> RoleAssessor<'a, '_> {
     /// A deleted pod that was seen to end, unless that end is counted already.
     fn departed_pod(&self, key: PodKey) -> Option<Ended<'a>> {
         let name = self.job.pod_name(key);
-        let row = *self.departed.get(&*name)?;
+        let row = *self
+            .departed
+            .get(&*name)
+            .filter(|row| !self.role.is_former(row.attempt))?;
         let is_counted = self
             .counted
             .get(&*name)
@@ -339,6 +353,11 @@ impl<'a> RoleAssessor<'a, '_> {
             self.count_retried(Ended::absent(key), entry.not_before.as_ref().map(|at| at.0));
             if self.is_due(entry) {
                 self.create(key);
+            }
+        } else if let Some(group) = self.group {
+            self.this.tally.to_create += 1;
+            if group.may_create(self.view.now) {
+                self.assessment.actions.push(Action::CreatePod(key));
             }
         } else if !self.accepted_members.contains(key.index) || self.joining.contains(&key.index) {
             self.this.tally.to_create += 1;
@@ -405,7 +424,7 @@ impl<'a> RoleAssessor<'a, '_> {
         }
     }
 
-    /// Deletes a pod of a job whose pods have all left. None is created as long as one exists.
+    /// Deletes a pod that starts anew with others. None is created as long as one of them exists.
     fn assess_deleted(&mut self, row: Option<&'a PodRow>) {
         match row {
             None => self.this.tally.to_create += 1,

@@ -1,6 +1,7 @@
 //! Builds the children of a job: the pod or the Service for a given key.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
@@ -10,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use trainyard_api::names::{LABEL_INDEX, LABEL_JOB, LABEL_ROLE};
-use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
+use trainyard_api::{Placement, RestartScope, Spread, TrainingJob, default::TOPOLOGY_KEY, names};
 use trainyard_contract::environment;
 
 use crate::container::{add_env, add_port};
@@ -19,8 +20,9 @@ use crate::metadata::{child_labels, child_metadata};
 use crate::model::Identity;
 use crate::model::{PodKey, ServiceKey};
 use crate::passed_on::PassedOn;
+use crate::registry::Frameworks;
 use crate::view::Settings;
-use crate::{agent, depends, dialect, exec, files, remote_shell, scripts};
+use crate::{agent, depends, dialect, exec, files, immutable, remote_shell, scripts};
 
 pub use crate::metadata::pod_labels;
 
@@ -33,6 +35,22 @@ const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The most search domains that the server allows in a pod.
 const MAX_SEARCH_DOMAINS: usize = 32;
+
+/// A hash of the spec that new pods are made from, for [`new_pod`]; `None` if the status of the job
+/// records the spec.
+pub fn unrecorded_spec(job: &TrainingJob, frameworks: &Frameworks) -> Option<NonZeroU64> {
+    job.status.is_none().then(|| immutable::hash(job, frameworks))
+}
+
+/// Builds a pod that carries the hash of a spec that is not recorded elsewhere.
+pub fn new_pod(job: &Job<'_>, settings: &Settings, key: PodKey, spec: Option<NonZeroU64>) -> Option<Pod> {
+    let mut pod = pod(job, settings, key)?;
+    if let Some(spec) = spec {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::ANNOTATION_SPEC.to_owned(), format!("{spec:016x}"));
+    }
+    Some(pod)
+}
 
 /// Builds a pod. `None` if the job has no such pod, or if the pod needs an agent and there is none.
 pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
@@ -58,7 +76,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     if let Some(placement) = role.placement {
         spread(job, placement, &mut spec);
     }
-    let env = pod_env(job, role.name, key.index, std::mem::take(&mut contribution.env));
+    let env = pod_env(job, role, key.index, std::mem::take(&mut contribution.env));
     add_to_all(&mut spec, &env);
     if let Some(main) = spec
         .containers
@@ -169,6 +187,9 @@ fn pod_metadata(job: &Job<'_>, role: &Role<'_>, key: PodKey, name: String) -> Ob
     }
     if let Some(hash) = role.rolls_to {
         annotations.insert(names::ANNOTATION_TEMPLATE.to_owned(), format!("{hash:016x}"));
+    }
+    if has_attempts(role) {
+        annotations.insert(names::ANNOTATION_ATTEMPT.to_owned(), role.attempt.to_string());
     }
     ObjectMeta {
         labels: Some(labels),
@@ -310,9 +331,17 @@ pub fn service_keys(job: &Job<'_>) -> Vec<ServiceKey> {
     keys
 }
 
-fn pod_env(job: &Job<'_>, role: &str, index: i32, of_framework: Env) -> Vec<EnvVar> {
-    let mut own = Env::from([(environment::JOB, job.name), (environment::ROLE, role)]);
+/// Returns true if the pods of a role start anew together, or have.
+fn has_attempts(role: &Role<'_>) -> bool {
+    role.restart_scope != RestartScope::Pod || role.attempt > 0
+}
+
+fn pod_env(job: &Job<'_>, role: &Role<'_>, index: i32, of_framework: Env) -> Vec<EnvVar> {
+    let mut own = Env::from([(environment::JOB, job.name), (environment::ROLE, role.name)]);
     own.set("TRAINYARD_INDEX", index);
+    if has_attempts(role) {
+        own.set(environment::ATTEMPT, role.attempt);
+    }
     own.into_iter().chain(of_framework).collect()
 }
 

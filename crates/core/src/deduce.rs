@@ -78,7 +78,8 @@ pub enum RoleWhy {
 fn reached(quorum: PodQuorum, pods: i32, replicas: i32, first: bool) -> bool {
     match quorum {
         PodQuorum::AnyPod => pods > 0,
-        PodQuorum::AllPods => pods >= replicas,
+        // All pods of an elastic role may have been lost, and nobody has succeeded then.
+        PodQuorum::AllPods => replicas > 0 && pods >= replicas,
         PodQuorum::FirstPod => first,
     }
 }
@@ -94,14 +95,15 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
     let is_failed = |pods, first| reached(facts.failed_when, pods, t.replicas, first);
     let first_is_lost = matches!(first, FirstPod::Failed | FirstPod::Lost);
     let is_succeeded = reached(facts.succeeded_when, t.succeeded, t.replicas, first == FirstPod::Succeeded);
+    let have_ended = |pods| reached(PodQuorum::AllPods, pods, t.replicas, false);
     let table = [
         (was.is_terminal(),                                              was,       RoleWhy::Plain),
         (is_failed(t.failed, first == FirstPod::Failed),                 Failed,    RoleWhy::PodFailed),
         (is_failed(failed, first_is_lost),                               Failed,    RoleWhy::PodMissing),
         (is_succeeded,                                                   Succeeded, RoleWhy::Plain),
         // Every pod has ended and no rule holds, so none ever will.
-        (t.failed + t.succeeded >= t.replicas,                           Failed,    RoleWhy::PodFailed),
-        (failed + t.succeeded >= t.replicas,                             Failed,    RoleWhy::PodMissing),
+        (have_ended(t.failed + t.succeeded),                             Failed,    RoleWhy::PodFailed),
+        (have_ended(failed + t.succeeded),                               Failed,    RoleWhy::PodMissing),
         (t.active + t.succeeded + failed >= t.needed,                    Running,   RoleWhy::Plain),
         (t.pending + t.replacing > 0,                                    Starting,  RoleWhy::Plain),
         // Pods are added to a role that runs.

@@ -54,6 +54,7 @@ pub fn first_unmet(role: &Role<'_>, outlook: impl Fn(&Awaited) -> Outlook) -> Op
 pub fn waits_inside(role: &Role<'_>, settings: &Settings) -> bool {
     !role.depends_on.is_empty()
         && role.create_policy == CreatePolicy::Immediately
+        && settings.waits_inside
         && settings.agent_and_observer().is_some()
         && agent::can_be_reached(role.pod)
 }

@@ -7,16 +7,15 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role as RbacRole, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use trainyard_api::{FieldError, TrainingJob, names};
+use trainyard_api::{FieldError, RoleSpec, TrainingJob, names};
 use trainyard_contract::directories::identity::{self, DIRECTORY};
 use trainyard_contract::environment;
 use trainyard_contract::shell::exec_path;
 
 use crate::container::variable;
 use crate::job::{Job, Role};
-use crate::members::Members;
 use crate::metadata::{child_labels, child_metadata};
-use crate::model::PodKey;
+use crate::model::PodNames;
 
 /// These belong to the operator; `trainyard_api::validate` keeps users from names that begin like
 /// this.
@@ -28,10 +27,16 @@ const TOKEN_SECONDS: i64 = 3600;
 const AUTHORITY: &str = "kube-root-ca.crt";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The pods that the right of a job is for; `None` if it has none.
-pub fn extent(job: &Job<'_>) -> Option<Members> {
+/// The pods that the right of a job may cover; `None` if the job has no such right. RBAC knows pods
+/// by their names alone, and anybody's pod may have the name of one that does not exist yet or any
+/// more. So only those are covered that exist and have this job as their controller, by its UID;
+/// `owned` are their names.
+pub fn extent<'n>(job: &Job<'_>, owned: impl IntoIterator<Item = &'n str>) -> Option<PodNames> {
     let right = job.framework.exec(job)?;
-    job.roles.get(right.into).map(|role| role.members.clone())
+    let is_covered = |name: &&str| job.key(name).is_some_and(|key| key.role == right.into);
+    let mut names: Vec<Box<str>> = owned.into_iter().filter(is_covered).map(Box::from).collect();
+    names.sort_unstable();
+    Some(names.into())
 }
 
 /// The account of the pods that have the right. No container finds its token but the one that is
@@ -44,28 +49,28 @@ pub fn account(job: &Job<'_>) -> ServiceAccount {
     }
 }
 
-/// The right: to run commands in exactly the pods of one role. `None` if the job has no such right.
-pub fn role(job: &Job<'_>) -> Option<RbacRole> {
-    let right = job.framework.exec(job)?;
-    let extent = extent(job)?;
-    let pods = extent.iter().map(|index| {
-        job.pod_name(PodKey {
-            role: right.into,
-            index,
-        })
-    });
-    let rule = PolicyRule {
+/// The right as it is created: it covers no pod.
+pub fn role(job: &Job<'_>) -> RbacRole {
+    RbacRole {
+        metadata: metadata(job),
+        rules: None,
+    }
+}
+
+/// The rules of a right to run commands in exactly these pods.
+pub fn rules(pods: &PodNames) -> Vec<PolicyRule> {
+    if pods.is_empty() {
+        // A rule without names would cover all pods of the namespace.
+        return Vec::new();
+    }
+    vec![PolicyRule {
         api_groups: Some(vec![String::new()]),
         resources: Some(vec!["pods/exec".to_owned()]),
-        resource_names: Some(pods.collect()),
+        resource_names: Some(pods.iter().map(ToString::to_string).collect()),
         // A WebSocket begins with a GET, and from 1.35 on the server asks for `create` too.
         verbs: vec!["create".to_owned(), "get".to_owned()],
         ..PolicyRule::default()
-    };
-    Some(RbacRole {
-        metadata: metadata(job),
-        rules: Some(vec![rule]),
-    })
+    }]
 }
 
 /// Gives the right to the account.
@@ -153,26 +158,51 @@ fn volume() -> Volume {
     }
 }
 
+/// What is wrong with the accounts that the templates of a job name. The account of a job with an
+/// exec right is for the launcher of that job alone: whoever has its token may run commands in the
+/// workers. It may not exist yet, so its name decides.
+pub(crate) fn check_accounts(job: &TrainingJob) -> Vec<FieldError> {
+    let given = job
+        .spec
+        .roles
+        .iter()
+        .enumerate()
+        .flat_map(|(i, role)| accounts(role).map(move |(field, name)| (i, field, name)));
+    let taken = given.filter(|(_, _, name)| names::is_mpi_account(name));
+    let problem = |(i, field, name): (usize, _, &str)| {
+        let message = format!(
+            "accounts with names such as {name:?} belong to jobs with attach Exec, whose launchers alone may use them: name \
+             another account"
+        );
+        FieldError::new(format!("spec.roles[{i}].template.spec.{field}"), message)
+    };
+    taken.map(problem).collect()
+}
+
+/// The accounts that a role names, and in which fields.
+fn accounts(role: &RoleSpec) -> impl Iterator<Item = (&'static str, &str)> {
+    let spec = role.template.spec.as_ref();
+    let given = [
+        (
+            "serviceAccountName",
+            spec.and_then(|spec| spec.service_account_name.as_deref()),
+        ),
+        (
+            "serviceAccount",
+            spec.and_then(|spec| spec.service_account.as_deref()),
+        ),
+    ];
+    let given = given.into_iter().filter_map(|(field, name)| Some((field, name?)));
+    given.filter(|(_, name)| !name.is_empty())
+}
+
 /// What is wrong with the account of a role whose pods get one of the job's own.
 pub(crate) fn check_account(job: &TrainingJob, role: &str) -> Vec<FieldError> {
     let roles = job.spec.roles.iter().enumerate();
     let mut errors = Vec::new();
     for (i, role) in roles.filter(|(_, given)| given.name == role) {
         let spec = role.template.spec.as_ref();
-        let given = [
-            (
-                "serviceAccountName",
-                spec.and_then(|spec| spec.service_account_name.as_ref()),
-            ),
-            (
-                "serviceAccount",
-                spec.and_then(|spec| spec.service_account.as_ref()),
-            ),
-        ];
-        for (field, _) in given
-            .into_iter()
-            .filter(|(_, name)| name.is_some_and(|name| !name.is_empty()))
-        {
+        for (field, _) in accounts(role) {
             errors.push(FieldError::new(
                 format!("spec.roles[{i}].template.spec.{field}"),
                 "with attach Exec the launcher has an account of this job alone, and to give another one the same right would \

@@ -18,9 +18,15 @@ use crate::view::{PodRow, Settings};
 
 /// Returns true if a job is the child of an object of such a kind. The object has events of its own
 /// that tell that the job runs and that it has succeeded.
-pub(crate) fn is_child(job: &TrainingJob) -> bool {
+pub fn is_child(job: &TrainingJob) -> bool {
     let mut owners = job.metadata.owner_references.iter().flatten();
     dialect::of(job) != Dialect::Native && owners.any(|owner| owner.controller == Some(true))
+}
+
+/// The role of a job that a pod with this name belongs to.
+pub fn role_of<'a>(job: &TrainingJob, pod: &'a str) -> Option<&'a str> {
+    let name = job.metadata.name.as_deref()?;
+    dialect::split(dialect::of(job), name, pod).map(|(role, _)| role)
 }
 
 /// A served kind of another operator.
@@ -35,6 +41,8 @@ pub trait ForeignKind: Send + Sync {
     fn kind(&self) -> &'static str;
     /// The name of the kind in paths.
     fn plural(&self) -> &'static str;
+    /// The name under which its users know who reports events.
+    fn component(&self) -> &'static str;
     /// Its definition, for clusters that have none.
     fn definition(&self) -> Value;
     /// What the children of its objects are.
@@ -44,6 +52,9 @@ pub trait ForeignKind: Send + Sync {
     /// Plans what should be done about an object. It is total: whatever is wrong with an object
     /// becomes a part of its status.
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan;
+    /// Plans what should be done about an object whose spec is not decoded, and why it is not. The
+    /// object in the view has none. Its child is left as it is.
+    fn refuse(&self, view: &ForeignView<'_>, why: &str) -> ForeignPlan;
     /// The events for a change of an object's status, which are sent when that is written. `before`
     /// is the last status that users have had events about. Without it, only what is wrong is
     /// reported, because nobody knows which events were sent.

@@ -111,8 +111,16 @@ fn check_waiting(framework: &str, job: &TrainingJob, errors: &mut Vec<FieldError
     }
 }
 
-/// The sentence for a framework that does not exist.
+/// The sentence for a framework that does not exist, where frameworks can be declared.
 pub fn unknown(name: &str) -> String {
+    format!(
+        "{}, or declare it: apply a Framework of that name, or give its file as --framework-file",
+        not_built_in(name)
+    )
+}
+
+/// The sentence for a framework that is not built in, where no other can be declared.
+pub(crate) fn not_built_in(name: &str) -> String {
     let known: Vec<&str> = FRAMEWORKS.iter().map(Framework::name).collect();
     format!("there is no framework {name:?}: use one of {}", known.join(", "))
 }
@@ -157,8 +165,9 @@ fn check_roles(framework: &str, rules: &[RoleRule], job: &TrainingJob, errors: &
             errors.push(FieldError::new(
                 format!("spec.roles[{i}].replicas"),
                 format!(
-                    "{framework} jobs have at most {max} {:?} pod: set replicas to {max}",
-                    role.name
+                    "{framework} jobs have at most {max} {:?} {}: set replicas to {max}",
+                    role.name,
+                    if max == 1 { "pod" } else { "pods" }
                 ),
             ));
         }

@@ -1,5 +1,7 @@
 //! The parts of a spec that can't change while the job runs, and whether they did.
 
+use std::num::NonZeroU64;
+
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use sha2::{Digest, Sha256};
 use trainyard_api::validate::{ELASTIC, PROGRESS, SectionContent, UPDATE_POLICY, sections};
@@ -44,6 +46,21 @@ pub(crate) fn fingerprints(job: &TrainingJob, frameworks: &Frameworks) -> Vec<Fi
         field: section.key,
     })
     .collect()
+}
+
+/// A hash of all these parts.
+pub(crate) fn hash(job: &TrainingJob, frameworks: &Frameworks) -> NonZeroU64 {
+    let mut digest = Sha256::new();
+    for part in fingerprints(job, frameworks) {
+        digest.update(part.field);
+        digest.update(part.hash);
+    }
+    let bytes = digest.finalize();
+    let hash = bytes
+        .iter()
+        .take(8)
+        .fold(0, |hash, byte| hash << 8 | u64::from(*byte));
+    NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN)
 }
 
 /// Removes from a job's roles the parts that may change while it runs.

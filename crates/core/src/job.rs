@@ -1,5 +1,6 @@
 //! A job, parsed. Decisions take this form only; `crate::parse` makes it.
 
+mod attempt;
 mod elastic;
 mod env;
 mod framework;
@@ -15,13 +16,14 @@ use std::sync::OnceLock;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use trainyard_api::{
     AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, NodeDownPolicy, Placement,
-    PodQuorum, RestartPolicy, RoleSet, TrainingJob,
+    PodQuorum, RestartPolicy, RestartScope, RoleSet, TrainingJob,
 };
 
 use crate::dialect;
 use crate::members::Members;
 use crate::model::{Awaited, PodKey};
 
+pub(crate) use attempt::attempt_of;
 pub use elastic::ElasticRole;
 pub(crate) use elastic::{members_of, recorded_members, retired_indices};
 pub use env::Env;
@@ -99,6 +101,10 @@ pub struct Role<'a> {
     pub main: &'a Container,
     /// What happens when a pod ends.
     pub restart_policy: RestartPolicy,
+    /// Which pods start anew when one ends.
+    pub restart_scope: RestartScope,
+    /// How often its pods have started anew together. Pods that are created now have this number.
+    pub attempt: i32,
     /// How many pods make the role succeed.
     pub succeeded_when: PodQuorum,
     /// How many pods make the role fail.
@@ -134,6 +140,7 @@ impl<'a> Job<'a> {
             replicas: role.replicas(),
             members: role.members.gaps(),
             restart_policy: role.restart_policy,
+            restart_scope: role.restart_scope,
             succeeded_when: role.succeeded_when,
             failed_when: role.failed_when,
             node_down_policy: role.node_down_policy,
@@ -194,6 +201,24 @@ impl<'a> Job<'a> {
             !is_refused()
         } else {
             is_elastic
+        }
+    }
+
+    /// Returns true if a role can't come to its end without a pod, which decides for it.
+    pub(crate) fn decides_for_role(&self, pod: PodKey) -> bool {
+        let role = self.roles.get(pod.role).filter(|_| pod.index == 0);
+        role.is_some_and(|role| role.succeeded_when == PodQuorum::FirstPod)
+    }
+
+    /// Why a pod of the elastic role is never told to leave a job that goes on. `None` if it may
+    /// be.
+    pub(crate) fn why_it_stays(&self, pod: PodKey) -> Option<&'static str> {
+        if pod == self.rank_zero() {
+            Some("is the pod of rank 0, which the others look for")
+        } else if self.decides_for_role(pod) {
+            Some("is the pod that decides whether its role has succeeded")
+        } else {
+            None
         }
     }
 

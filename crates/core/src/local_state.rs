@@ -12,8 +12,7 @@ use trainyard_contract::drain::DrainReport;
 use trainyard_contract::script::{ScriptReport, ScriptRun};
 
 use crate::backoff::Backoff;
-use crate::members::Members;
-use crate::model::{Action, Identity};
+use crate::model::{Action, Identity, PodNames};
 
 /// For failures that are likely to last: a denial, or a deletion that a finalizer holds up.
 const LASTING: Backoff = Backoff {
@@ -40,10 +39,10 @@ pub struct LocalState {
     pub secret: SecretState,
     /// When the operator last looked for that Secret.
     pub secret_checked_at: Option<Instant>,
-    /// The pods that the job's exec right covers, if it was granted or seen.
-    pub granted: Option<Members>,
-    /// Whether this reconcile has seen that right. It is not watched either.
-    pub grant_is_sure: bool,
+    /// The job's exec right.
+    pub exec_right: ExecRightState,
+    /// Whether this reconcile has seen the objects of that right. They are not watched either.
+    pub exec_right_is_sure: bool,
     /// When the operator last checked whether conflicting objects still exist.
     pub conflicts_checked_at: Option<Instant>,
     /// When the job's status was last written.
@@ -78,6 +77,18 @@ pub enum SecretState {
     Exists(Identity),
     /// Pods exist that have it, so the operator looked for it, and it does not exist.
     Missing(Identity),
+}
+
+/// What is known about the right of a job to start programs through the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ExecRightState {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// There is none.
+    Missing,
+    /// It covers these pods.
+    Covers(PodNames),
 }
 
 /// Since when a plan has waited. The next plan needs it, or it would wait for ever.
@@ -253,7 +264,7 @@ impl LocalState {
         if matches!(self.secret, SecretState::Exists(_)) {
             self.secret = SecretState::Unknown;
         }
-        self.grant_is_sure = false;
+        self.exec_right_is_sure = false;
     }
 
     /// Tells a launcher what to run from now on, or that there is nothing. Returns true if that is
@@ -290,24 +301,42 @@ impl LocalState {
 
     /// Forgets everything about unwatched objects, and what a launcher was told in a former term.
     pub fn forget_unwatched(&mut self) {
-        self.script = ScriptOffer::Undecided;
-        (self.secret, self.secret_checked_at) = (SecretState::Unknown, None);
-        (self.granted, self.grant_is_sure) = (None, false);
+        self.forget_run();
+        self.exec_right = ExecRightState::Unknown;
     }
 
-    /// Returns true if something is known about unwatched objects.
-    pub fn knows_unwatched(&self) -> bool {
-        self.secret != SecretState::Unknown || self.granted.is_some()
+    /// Forgets what a suspended job does not need. What its exec right covers is remembered: it is
+    /// taken away, and that must be known to be done.
+    pub fn forget_run(&mut self) {
+        self.script = ScriptOffer::Undecided;
+        (self.secret, self.secret_checked_at) = (SecretState::Unknown, None);
+        self.exec_right_is_sure = false;
+    }
+
+    /// Returns true if something is known that a suspended job does not need.
+    pub fn knows_run(&self) -> bool {
+        self.secret != SecretState::Unknown || self.exec_right_is_sure
     }
 
     /// Returns true if this reconcile relies on unwatched objects that it has seen.
     pub fn relies_on_unwatched(&self) -> bool {
-        matches!(self.secret, SecretState::Exists(_)) || self.grant_is_sure
+        matches!(self.secret, SecretState::Exists(_)) || self.exec_right_is_sure
     }
 
-    /// Records that the exec right was granted, or seen, for these pods.
-    pub fn record_grant(&mut self, pods: Members) {
-        (self.granted, self.grant_is_sure) = (Some(pods), true);
+    /// Records that the objects of the exec right exist. If the Role was not created now, it may
+    /// cover any pods that it covered before.
+    pub fn record_exec_right(&mut self, is_new: bool) {
+        self.exec_right_is_sure = true;
+        if is_new {
+            self.exec_right = ExecRightState::Covers(PodNames::default());
+        } else if self.exec_right == ExecRightState::Missing {
+            self.exec_right = ExecRightState::Unknown;
+        }
+    }
+
+    /// Records which pods the exec right covers, or that there is none.
+    pub fn record_grant(&mut self, state: ExecRightState) {
+        self.exec_right = state;
     }
 
     /// The Secret was found, or found missing.
@@ -483,9 +512,10 @@ mod tests {
     fn backoffs_of_writes_that_nobody_wants_are_dropped() {
         let now = Instant::now();
         let mut local = LocalState::default();
-        let failed = [Action::DeleteJob, Action::Grant].map(|action| (action, BackoffKind::Lasting));
+        let grant = Action::Grant(PodNames::default());
+        let failed = [Action::DeleteJob, grant.clone()].map(|action| (action, BackoffKind::Lasting));
         local.back_off_writes(failed, now, 0.0);
-        local.record_plan(Waits::default(), &[Action::Grant]);
+        local.record_plan(Waits::default(), &[grant]);
         assert_eq!(
             local.write_backoffs.actions().collect::<Vec<_>>(),
             [&Action::DeleteJob]

@@ -76,6 +76,23 @@ impl Members {
         first.chain(listed.into_iter().flatten().copied())
     }
 
+    /// Them as runs of indices without gaps: the first of each, and how many there are.
+    pub fn runs(&self) -> Vec<(i32, i32)> {
+        let mut runs: Vec<(i32, i32)> = Vec::new();
+        match &self.0 {
+            Repr::First(count) => runs.extend((*count > 0).then_some((0, *count))),
+            Repr::Listed(set) => {
+                for index in set {
+                    match runs.last_mut() {
+                        Some((first, count)) if *first + *count == *index => *count += 1,
+                        _ => runs.push((*index, 1)),
+                    }
+                }
+            }
+        }
+        runs
+    }
+
     /// How many of them come before an index: the place of its pod among all of the role.
     pub fn position(&self, index: i32) -> i32 {
         match &self.0 {
@@ -125,6 +142,9 @@ mod tests {
         assert_eq!(members.format().as_deref(), Some("0-1,7"));
         assert_eq!((members.count(), members.end()), (3, 8));
         assert!(members.contains(7) && !members.contains(2));
+        assert_eq!(members.runs(), [(0, 2), (7, 1)]);
+        assert_eq!(Members::first(3).runs(), [(0, 3)]);
+        assert_eq!(Members::first(0).runs(), []);
         assert_eq!([0, 1, 7].map(|index| members.position(index)), [0, 1, 2]);
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Every other module of this crate may use it, and it uses none of them.
 
+use std::sync::Arc;
+
 use trainyard_api::{DependencyState, Reason, TrainingJobStatus, names};
 
 /// One pod of a job.
@@ -25,28 +27,64 @@ pub enum ServiceKey {
     Master,
 }
 
+/// Names of pods, sorted.
+pub type PodNames = Arc<[Box<str>]>;
+
 /// A status, and when to write it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum StatusWrite {
     /// The status is as it should be.
     #[default]
     Unchanged,
+    /// It differs.
+    Changed(Box<TrainingJobStatus>, Urgency),
+}
+
+/// How soon a status is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
     /// Only counters or messages differ. It is written when the last write is some seconds old.
-    Paced(Box<TrainingJobStatus>),
+    Paced,
     /// Pods have succeeded. If they are deleted, only the status knows that. It is written a second
     /// after the first success, so that many successes cost one write.
-    Batched(Box<TrainingJobStatus>),
+    Batched,
+    /// It is the first, and says only that the job starts. Most jobs run soon, and one write tells
+    /// both.
+    Starting,
     /// Something differs that users or decisions depend on. It is written now.
-    Now(Box<TrainingJobStatus>),
+    Now,
 }
 
 impl StatusWrite {
+    /// The status that differs.
+    pub(crate) fn status(&self) -> Option<&TrainingJobStatus> {
+        match self {
+            Self::Unchanged => None,
+            Self::Changed(status, _) => Some(status),
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn status_mut(&mut self) -> Option<&mut TrainingJobStatus> {
+        match self {
+            Self::Unchanged => None,
+            Self::Changed(status, _) => Some(status),
+        }
+    }
+
+    /// How soon it is written; `None` if it is unchanged.
+    pub(crate) fn urgency(&self) -> Option<Urgency> {
+        match self {
+            Self::Unchanged => None,
+            Self::Changed(_, urgency) => Some(*urgency),
+        }
+    }
+
     /// Writes the status now if it would be written later.
     pub(crate) fn write_now(&mut self) {
-        *self = match std::mem::take(self) {
-            Self::Paced(status) | Self::Batched(status) => Self::Now(status),
-            write => write,
-        };
+        if let Self::Changed(_, urgency) = self {
+            *urgency = Urgency::Now;
+        }
     }
 }
 
@@ -76,8 +114,11 @@ pub enum Action {
     CreateSecret(Identity),
     /// Find out whether that Secret still exists, because pods that exist have it or wait for it.
     FindSecret(Identity),
-    /// Grant the job the right to start programs in its pods through the API server, or correct it.
-    Grant,
+    /// Create the account of the pods that start programs through the API server, with a right that
+    /// covers no pod yet; or find that all of it exists.
+    CreateExecRight,
+    /// Let that right cover exactly these pods of the job; none takes it away.
+    Grant(PodNames),
     /// Delete a pod.
     DeletePod {
         /// Its name.
@@ -107,7 +148,7 @@ impl Action {
                 | Self::CreateService(_)
                 | Self::CreateSecret(_)
                 | Self::FindSecret(_)
-                | Self::Grant
+                | Self::CreateExecRight
         )
     }
 }

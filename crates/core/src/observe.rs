@@ -13,12 +13,13 @@ pub use trainyard_contract::start::Start;
 use crate::assess::{Assessment, Attempt, assess};
 use crate::depends::{self, Outlook};
 use crate::dialect;
-use crate::job::{Job, Role};
+use crate::job::{Job, Role, attempt_of};
 use crate::local_state::ScriptOffer;
+use crate::members::Members;
 use crate::model::{Awaited, PodKey};
 use crate::plan::roles;
 use crate::scaling;
-use crate::view::{PodPhase, View};
+use crate::view::{PodPhase, PodRow, View};
 
 /// A job at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,6 +53,13 @@ pub fn place(job: &TrainingJob, pod: &str) -> Option<(usize, i32)> {
     Some((position, index))
 }
 
+/// Returns true if a pod is of a former attempt: all pods of its role have started anew since, and
+/// do not talk to it.
+pub fn is_former(job: &TrainingJob, row: &PodRow) -> bool {
+    let role = place(job, &row.name).and_then(|(position, _)| job.spec.roles.get(position));
+    role.is_some_and(|role| row.attempt < attempt_of(job, &role.name))
+}
+
 /// A role at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -62,9 +70,9 @@ pub struct ObservedRole {
     pub phase: RolePhase,
     /// How many pods it should have.
     pub replicas: i32,
-    /// The number after the highest index of its pods.
+    /// The pods that it should have, by their indices.
     #[serde(skip)]
-    pub end: i32,
+    pub members: Members,
     /// How many run.
     pub running: i32,
     /// How many are ready.
@@ -140,7 +148,7 @@ fn roles_of(job: &Job<'_>, view: &View<'_>) -> Vec<ObservedRole> {
             name: role.name.to_owned(),
             phase: *phase,
             replicas: this.tally.replicas,
-            end: role.members.end(),
+            members: role.members.clone(),
             running: this.tally.active,
             ready: this.tally.ready,
             succeeded: this.tally.succeeded,
@@ -164,6 +172,13 @@ fn roles_of(job: &Job<'_>, view: &View<'_>) -> Vec<ObservedRole> {
     };
     for row in view.pods.iter().filter(|row| !row.terminating) {
         let Some(key) = job.key(&row.name) else { continue };
+        if job
+            .roles
+            .get(key.role)
+            .is_some_and(|role| role.is_former(row.attempt))
+        {
+            continue;
+        }
         if let Some(role) = observed.get_mut(key.role) {
             role.pods.push(ObservedPod {
                 index: key.index,

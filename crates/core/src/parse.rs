@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use sha2::{Digest, Sha256};
 use trainyard_api::{
-    AcceptedRole, CreatePolicy, Dependency, FieldError, PodQuorum, RoleSet, RoleSpec, TrainingJob, default,
-    names,
+    AcceptedRole, CreatePolicy, Dependency, FieldError, PodQuorum, RestartScope, RoleSet, RoleSpec,
+    TrainingJob, default, names,
 };
 
 use crate::admission;
 use crate::defaults;
 use crate::dialect;
-use crate::job::{Common, ElasticRole, Framework, Job, Role, members_of, recorded_members};
+use crate::job::{Common, ElasticRole, Framework, Job, Role, attempt_of, members_of, recorded_members};
 use crate::members::Members;
 use crate::model::Awaited;
 use crate::passed_on::PassedOn;
@@ -72,6 +72,8 @@ impl<'a> Job<'a> {
             })
             .map(|role| Role {
                 rolls_to: object.rolls().then(|| template_hash(role.template)),
+                restart_scope: role_scope(object, framework, role.name),
+                attempt: attempt_of(object, role.name),
                 ..role
             })
             .collect();
@@ -117,7 +119,10 @@ impl<'a> Job<'a> {
         let roles: Vec<Role<'a>> = accepted
             .roles
             .iter()
-            .map(|role| Role::accepted(role, &names))
+            .map(|role| Role {
+                attempt: attempt_of(object, &role.name),
+                ..Role::accepted(role, &names)
+            })
             .collect();
         let name = object.metadata.name.as_deref()?;
         // Anybody may have edited the status.
@@ -174,6 +179,20 @@ fn template_hash(template: &PodTemplateSpec) -> NonZeroU64 {
     NonZeroU64::new(first).unwrap_or(NonZeroU64::MIN)
 }
 
+/// Which pods start anew when a pod of a role ends: as the user says, or as it was when the running
+/// pods were accepted, so that a newer operator does not change that, or as the framework says.
+fn role_scope(object: &TrainingJob, framework: &Framework, name: &str) -> RestartScope {
+    let given = object.spec.roles.iter().find(|role| role.name == name);
+    let status = object.status.as_ref();
+    let accepted = status.and_then(|status| status.accepted_rules.as_ref());
+    let mut accepted = accepted.into_iter().flat_map(|rules| &rules.roles);
+    let accepted = accepted.find(|role| role.name == name);
+    given
+        .and_then(|role| role.restart_scope)
+        .or(accepted.map(|role| role.restart_scope))
+        .unwrap_or_else(|| framework.restart_scope(object))
+}
+
 fn positions(roles: &[Role<'_>], set: &RoleSet) -> Vec<usize> {
     set.all_of
         .iter()
@@ -213,6 +232,8 @@ impl<'a> Role<'a> {
             pod,
             main,
             restart_policy: rules.restart_policy,
+            restart_scope: rules.restart_scope,
+            attempt: 0,
             succeeded_when: rules.succeeded_when,
             failed_when: rules.failed_when,
             node_down_policy: rules.node_down_policy,
@@ -239,6 +260,8 @@ impl<'a> Role<'a> {
             restart_policy: role
                 .restart_policy
                 .unwrap_or_else(|| framework.restart_policy(&role.name)),
+            restart_scope: RestartScope::Pod,
+            attempt: 0,
             succeeded_when: role
                 .succeeded_when
                 .unwrap_or_else(|| framework.pod_quorum(&role.name)),

@@ -2,10 +2,13 @@
 
 mod active;
 mod cause;
+mod checkpoint;
 mod children;
 mod dependent;
 mod describe;
+mod exec_right;
 mod finished;
+mod group;
 mod objections;
 pub mod pace;
 mod progress;
@@ -14,6 +17,7 @@ pub(crate) mod roles;
 mod roll;
 mod size;
 mod suspended;
+mod unrecorded;
 mod verdict;
 
 use jiff::Timestamp;
@@ -94,13 +98,11 @@ impl Plan {
         }
         match self.status {
             _ if self.status_is_early => Step::Wait,
-            StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status) => {
-                Step::WriteStatus(StatusChange {
-                    status,
-                    events: self.events,
-                    then: self.after_status,
-                })
-            }
+            StatusWrite::Changed(status, _) => Step::WriteStatus(StatusChange {
+                status,
+                events: self.events,
+                then: self.after_status,
+            }),
             // The status has recorded it already.
             StatusWrite::Unchanged if !self.after_status.is_empty() => Step::Act(self.after_status),
             StatusWrite::Unchanged => Step::Done,
@@ -129,12 +131,7 @@ impl Plan {
 
     /// The status to write, now or later; `None` if it is unchanged.
     pub fn status(&self) -> Option<&TrainingJobStatus> {
-        match &self.status {
-            StatusWrite::Unchanged => None,
-            StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status) => {
-                Some(status)
-            }
-        }
+        self.status.status()
     }
 
     /// The events to send when that status is written.
@@ -168,6 +165,7 @@ pub fn plan(view: &View<'_>) -> Plan {
     }
     let mut plan = decide(view);
     progress::report(view, &mut plan);
+    checkpoint::record(view, &mut plan);
     pace::pace(&mut plan, view);
     plan
 }
@@ -186,6 +184,9 @@ fn decide(view: &View<'_>) -> Plan {
         .is_some_and(JobPhase::is_terminal)
     {
         return finished::plan(view);
+    }
+    if let Some(plan) = unrecorded::start_over(view) {
+        return plan;
     }
     let mut parsed = match Job::parse_with(job, view.frameworks)
         .and_then(|parsed| objections::check_immutable(view).map(|()| parsed))

@@ -63,7 +63,7 @@ impl Frameworks {
             Some(Declared::Unknown) => format!(
                 "{}; Frameworks that are declared are not served here, as the operator may not read them in the whole \
                  cluster",
-                frameworks::unknown(name)
+                frameworks::not_built_in(name)
             ),
             _ => frameworks::unknown(name),
         }
@@ -104,6 +104,12 @@ impl Registry {
         };
         self.declared.insert(name, declared);
         errors
+    }
+
+    /// Takes the place of a declaration that can't be read: jobs that name it say why.
+    pub fn declare_unreadable(&mut self, name: &str, errors: Vec<FieldError>) {
+        self.declared
+            .insert(name.to_owned(), Declared::Invalid(errors.into()));
     }
 
     /// Removes a declaration.

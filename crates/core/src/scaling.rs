@@ -110,6 +110,29 @@ pub(crate) fn refusal(job: &Job<'_>, view: &View<'_>) -> Option<String> {
     Decision::new(job, view)?.refusal()
 }
 
+/// Has all pods of a job leave in order before it is suspended, if they were made to. `None` if
+/// nobody is waited for, or not any more.
+pub(crate) fn leave_all(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
+    let decision = Decision::new(job, view)?;
+    let status = view.job.status.as_ref()?;
+    match status.scaling.as_deref() {
+        _ if status.phase.is_some_and(has_started) => decision.begin_leaving("the job is suspended"),
+        Some(scaling) if RestartStage::of(scaling) == Some(RestartStage::Leaving) => {
+            let resize = decision.go_on_restarting(scaling);
+            let is_over = |scaling: &Scaling| RestartStage::of(scaling) == Some(RestartStage::Deleting);
+            Some(resize).filter(|resize| !resize.scaling.as_ref().is_some_and(is_over))
+        }
+        _ => None,
+    }
+}
+
+/// Has all pods of a rigid job leave in order because one of them is taken away and still runs:
+/// they may save their work together. `None` if they were not made to.
+pub(crate) fn leave_with(job: &Job<'_>, view: &View<'_>, pod: &str) -> Option<Scaling> {
+    let decision = Decision::new(job, view).filter(|_| job.is_rigid())?;
+    decision.begin_leaving(&format!("{pod} is taken away"))?.scaling
+}
+
 /// What is under way for a job whose pods all start anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestartStage {
@@ -309,18 +332,22 @@ impl<'a, 'b> Decision<'a, 'b> {
         self.view.now.checked_add(timeout).ok().map(time)
     }
 
-    /// Chooses the pods that leave, and says why these. Rank 0 never leaves: others look for it.
+    /// Chooses the pods that leave, and says why these.
     fn choose_victims(&self, count: usize, asked_for: &BTreeSet<i32>) -> (BTreeSet<i32>, String) {
         if self.job.is_rigid() {
             let indices: Vec<i32> = self.members.iter().collect();
             let last = indices.into_iter().rev().take(count).collect();
             return (last, "all pods start anew".to_owned());
         }
-        let kept = self.job.rank_zero();
+        let role = self.elastic.role;
+        let may_leave = |index: &i32| {
+            let index = *index;
+            self.job.why_it_stays(PodKey { role, index }).is_none()
+        };
         let mut candidates: Vec<(Preference, i32)> = self
             .members
             .iter()
-            .filter(|index| (self.elastic.role, *index) != (kept.role, kept.index))
+            .filter(may_leave)
             .map(|index| {
                 let is_asked_for = asked_for.contains(&index).then_some(Preference::AskedFor);
                 (is_asked_for.unwrap_or_else(|| self.preference(index)), index)
@@ -415,14 +442,11 @@ impl<'a, 'b> Decision<'a, 'b> {
     /// Goes on with pods that leave: each is a member until it has left, or its time is over.
     fn drain(&self, scaling: &Scaling) -> Resize {
         let victims = leaving(scaling);
-        let reported = |least: DrainState, written: Option<&str>| -> BTreeSet<i32> {
-            let reports = victims
-                .iter()
-                .filter(|index| self.reported(**index) >= Some(least));
-            parse(written).into_iter().chain(reports.copied()).collect()
-        };
-        let acknowledged = reported(DrainState::Acknowledged, scaling.acknowledged.as_deref());
-        let checkpointed = reported(DrainState::CheckpointDone, scaling.checkpointed.as_deref());
+        let rows = victims
+            .iter()
+            .filter_map(|index| Some((*index, self.row(*index)?)));
+        let written = (scaling.acknowledged.as_deref(), scaling.checkpointed.as_deref());
+        let (acknowledged, checkpointed) = self.reports(rows, written);
         let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
         let waits_since = self.view.local.waits.unacknowledged_since;
         let waits_since = waits_since.unwrap_or(self.view.instant);
@@ -473,13 +497,24 @@ impl<'a, 'b> Decision<'a, 'b> {
         }
     }
 
-    /// How far a pod is that was told to leave, as it has reported.
-    fn reported(&self, index: i32) -> Option<DrainState> {
-        self.report_of(self.row(index)?)
-    }
-
-    fn report_of(&self, row: &PodRow) -> Option<DrainState> {
-        Some(self.view.local.drains.get(&row.uid)?.state)
+    /// The pods among some that know that they should leave, and those that have saved their work:
+    /// as the status says, or as they have reported since.
+    fn reports<'r>(
+        &self,
+        rows: impl Iterator<Item = (i32, &'r PodRow)>,
+        (acknowledged, checkpointed): (Option<&str>, Option<&str>),
+    ) -> (BTreeSet<i32>, BTreeSet<i32>) {
+        let (mut acknowledged, mut checkpointed) = (parse(acknowledged), parse(checkpointed));
+        for (index, row) in rows {
+            let report = self.view.local.drains.get(&row.uid).map(|report| report.state);
+            if report >= Some(DrainState::Acknowledged) {
+                acknowledged.insert(index);
+            }
+            if report >= Some(DrainState::CheckpointDone) {
+                checkpointed.insert(index);
+            }
+        }
+        (acknowledged, checkpointed)
     }
 
     /// Until when pods that say nothing may stay: their programs do not know that they should

@@ -13,6 +13,9 @@ pub struct Settings {
     /// Whether launchers run the scripts of requests. Whoever may create a request can then run
     /// programs in them, unless the right to do so is asked for when a request is created.
     pub runs_scripts: bool,
+    /// Whether pods of roles that wait for others are created at once and wait inside, where the
+    /// observer can let them go. Otherwise they are created when it is their turn.
+    pub waits_inside: bool,
 }
 
 /// The agent: a program that the operator puts into pods.
@@ -55,6 +58,7 @@ impl Default for Settings {
             agent: None,
             allows_exec: false,
             runs_scripts: false,
+            waits_inside: true,
         }
     }
 }

@@ -6,7 +6,7 @@ use trainyard_api::{
     ConditionType, FieldError, JobPhase, Reason, RoleStatus, TrainingJob, TrainingJobStatus,
 };
 
-use crate::model::StatusWrite;
+use crate::model::{StatusWrite, Urgency};
 
 /// The longest message of a condition that the API server accepts. A longer one is truncated.
 const MAX_MESSAGE: usize = 32_000;
@@ -79,16 +79,30 @@ pub(crate) fn is_accepted(job: &TrainingJob) -> bool {
 /// Decides whether a status must be written, and how soon.
 pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> StatusWrite {
     let empty = TrainingJobStatus::default();
+    let is_first = old.is_none();
     let old = old.unwrap_or(&empty);
-    if *old == new {
-        StatusWrite::Unchanged
+    let urgency = if *old == new {
+        return StatusWrite::Unchanged;
+    } else if is_first && only_starts(&new) {
+        Urgency::Starting
     } else if without_counters(old) != without_counters(&new) {
-        StatusWrite::Now(Box::new(new))
+        Urgency::Now
     } else if has_run(&new) && successes(old) != successes(&new) {
-        StatusWrite::Batched(Box::new(new))
+        Urgency::Batched
     } else {
-        StatusWrite::Paced(Box::new(new))
-    }
+        Urgency::Paced
+    };
+    StatusWrite::Changed(Box::new(new), urgency)
+}
+
+/// Returns true if a status says nothing of a valid job but that it starts.
+pub(crate) fn only_starts(status: &TrainingJobStatus) -> bool {
+    let has_nothing_ended =
+        |role: &RoleStatus| !role.phase.is_terminal() && role.succeeded_indices.is_none() && role.failed == 0;
+    status.phase == Some(JobPhase::Starting)
+        && condition(status, ConditionType::Accepted, true).is_some()
+        && status.restarts.is_none()
+        && status.roles.iter().all(has_nothing_ended)
 }
 
 /// The condition that says why all pods of a job were given up: a name that the job needs was

@@ -132,6 +132,10 @@ pub struct PodRow {
     /// A hash of the template that it was created from, if changes of the template roll through the
     /// job.
     pub template: Option<NonZeroU64>,
+    /// A hash of the spec that it was created from, if its job had no status then.
+    pub spec: Option<NonZeroU64>,
+    /// How often the pods of its role had started anew together when it was created.
+    pub attempt: i32,
     /// How it ended, or how it was disrupted.
     pub end: Option<Box<PodEnd>>,
     /// What keeps it from running.

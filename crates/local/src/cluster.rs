@@ -8,6 +8,7 @@ pub mod user_socket;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -94,6 +95,8 @@ pub struct Cluster {
     node: Node,
     /// Serves the API to pods; empty where other users of the machine could reach it.
     pod_listener: JoinSet<()>,
+    /// Where pods reach this process.
+    address: Option<Ipv4Addr>,
     /// Serves the API to the user; empty before [`Cluster::serve_user`].
     user_listener: JoinSet<Infallible>,
     notes: Vec<String>,
@@ -143,7 +146,7 @@ impl Cluster {
             },
         )
         .await?;
-        let pod_listener = serve_pods(&api, &node).await?;
+        let (pod_listener, address) = serve_pods(&api, &node).await?;
         for name in node.names() {
             api.attach_node(name, node.access());
         }
@@ -151,6 +154,7 @@ impl Cluster {
             api,
             node,
             pod_listener,
+            address,
             user_listener: JoinSet::new(),
             notes,
             state,
@@ -176,6 +180,16 @@ impl Cluster {
         !self.pod_listener.is_empty()
     }
 
+    /// Listens where pods reach this process: in a yard with a network of its own at an address
+    /// that only its pods reach, else on the loopback address, which everybody on this machine
+    /// reaches. None if pods can't reach it.
+    pub async fn listen_for_pods(&self) -> io::Result<Option<TcpListener>> {
+        match self.address {
+            Some(address) => TcpListener::bind((address, 0)).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// What differs from a real cluster here, as sentences for the user.
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -190,12 +204,13 @@ impl Cluster {
 }
 
 /// Serves the API to pods at the address of the Service that every cluster has for it. Only in a
-/// yard with a network of its own: elsewhere other users of the machine could reach it.
+/// yard with a network of its own: elsewhere other users of the machine could reach it. Also
+/// returns the address at which pods reach this process.
 #[cfg(target_os = "linux")]
-async fn serve_pods(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
+async fn serve_pods(api: &Api, node: &Node) -> Result<(JoinSet<()>, Option<Ipv4Addr>), Error> {
     let mut pod_listener = JoinSet::new();
     let Some(bridge) = node.bridge() else {
-        return Ok(pod_listener);
+        return Ok((pod_listener, Some(Ipv4Addr::LOCALHOST)));
     };
     let services = kube::Api::<Service>::namespaced(api.client(NAMESPACE), NAMESPACE);
     let service = Service {
@@ -220,11 +235,11 @@ async fn serve_pods(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
     };
     let Some(address) = address else {
         unreachable(&"its Service has no address");
-        return Ok(pod_listener);
+        return Ok((pod_listener, None));
     };
     if let Err(error) = bridge.add_address(address).await {
         unreachable(&error);
-        return Ok(pod_listener);
+        return Ok((pod_listener, None));
     }
     match TcpListener::bind((address, API_PORT)).await {
         Ok(listener) => {
@@ -237,7 +252,7 @@ async fn serve_pods(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
         }
         Err(error) => unreachable(&error),
     }
-    Ok(pod_listener)
+    Ok((pod_listener, Some(address)))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -246,8 +261,8 @@ async fn serve_pods(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
     clippy::unnecessary_wraps,
     reason = "as where there is something to do"
 )]
-async fn serve_pods(_: &Api, _: &Node) -> Result<JoinSet<()>, Error> {
-    Ok(JoinSet::new())
+async fn serve_pods(_: &Api, _: &Node) -> Result<(JoinSet<()>, Option<Ipv4Addr>), Error> {
+    Ok((JoinSet::new(), Some(Ipv4Addr::LOCALHOST)))
 }
 
 fn name(number: usize, nodes: usize) -> String {

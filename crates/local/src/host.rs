@@ -7,8 +7,10 @@ pub(crate) mod cgroup;
 pub(crate) mod layer;
 #[cfg(target_os = "linux")]
 pub(crate) mod mounts;
+mod peer;
 mod remove;
 mod report;
 
+pub(crate) use peer::is_this_user;
 pub(crate) use remove::remove_tree;
 pub use report::{Ability, Isolation, Report};

@@ -11,6 +11,7 @@ mod request_error;
 mod results;
 mod status;
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 
 use futures::future::{Fuse, FusedFuture};
@@ -91,6 +92,17 @@ impl Creation {
     }
 }
 
+/// What actions were decided on.
+#[derive(Clone, Copy)]
+struct Basis<'a> {
+    /// The job, if it has children to create.
+    job: Option<&'a Job<'a>>,
+    /// A hash of its spec, where no status records that.
+    spec: Option<NonZeroU64>,
+    /// Its version.
+    version: Option<&'a str>,
+}
+
 impl Writer {
     /// Creates a writer that sends requests with a client while this replica leads, and updates an
     /// index.
@@ -138,7 +150,11 @@ impl Writer {
             .then(|| Job::parse_with(decided_for, &frameworks).ok())
             .flatten();
         let job = job.as_ref();
-        let version = decided_for.metadata.resource_version.as_deref();
+        let basis = Basis {
+            job,
+            spec: job.and_then(|_| build::unrecorded_spec(decided_for, &frameworks)),
+            version: decided_for.metadata.resource_version.as_deref(),
+        };
         let mut results = ActionResults::default();
         let mut actions = actions.into_iter();
         let mut running = FuturesUnordered::new();
@@ -160,7 +176,7 @@ impl Writer {
                     }
                     let refused = &refused;
                     running.push(async move {
-                        let result = self.carry_out(target, job, version, action.clone(), refused, permit).await;
+                        let result = self.carry_out(target, basis, action.clone(), refused, permit).await;
                         (action, result)
                     });
                 }
@@ -173,8 +189,7 @@ impl Writer {
     async fn carry_out(
         &self,
         target: Target<'_>,
-        job: Option<&Job<'_>>,
-        version: Option<&str>,
+        Basis { job, spec, version }: Basis<'_>,
         action: Action,
         refused: &Refused,
         _permit: Permit,
@@ -183,7 +198,7 @@ impl Writer {
         match action {
             action if action.creates() && refused.get().is_some() => Err(RequestError::Skipped),
             Action::CreatePod(key) => {
-                let pod = job.and_then(|job| build::pod(job, &self.settings.now(), key));
+                let pod = job.and_then(|job| build::new_pod(job, &self.settings.now(), key, spec));
                 let Some(pod) = pod else { return Ok(()) };
                 let create = Creation::of(target, ChildKind::Pod, pod)?;
                 self.create(target, create, refused).await
@@ -209,10 +224,11 @@ impl Writer {
                 self.create(target, create, refused).await
             }
             Action::FindSecret(identity) => self.find_secret(target, identity).await,
-            Action::Grant => match job {
-                Some(job) => self.grant(target, job, refused).await,
+            Action::CreateExecRight => match job {
+                Some(job) => self.create_exec_right(target, job, refused).await,
                 None => Ok(()),
             },
+            Action::Grant(pods) => self.grant(target, pods).await,
             Action::DeletePod { name, uid, force } => {
                 let path = Path::pod(namespace, &name);
                 self.delete_child(target, Kind::Pod, path, &name, &uid, force.then_some(0))

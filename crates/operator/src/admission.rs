@@ -18,9 +18,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Bytes;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +28,7 @@ pub use access::Access;
 use review::BadReview;
 pub use review::{Hook, Reviewer};
 
+use crate::budget::{KIB, MAX_REVIEWS, REVIEW_BODIES};
 use crate::certs::ServingCert;
 use crate::http::{Purpose, serve_connections};
 use crate::metrics::{Metrics, Review};
@@ -37,7 +37,7 @@ use crate::metrics::{Metrics, Review};
 const MAX_BODY: usize = 7 * 1024 * 1024;
 /// How long a request may take to arrive. An API server waits for a webhook for at most 30 s.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests are read and answered at once, which bounds the memory that they take.
+/// How many requests are read at once.
 const MAX_REQUESTS: usize = 32;
 /// After so long without a request, all API servers know that this replica is stopping.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
@@ -84,16 +84,16 @@ fn router(
     (reviewer, access): (&Reviewer, &Access),
     reviews: &PendingReviews,
 ) -> Router {
-    let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let limits = Limits::new();
     let route = |hook| {
-        let (slots, metrics, reviews) = (slots.clone(), metrics.clone(), reviews.clone());
+        let (limits, metrics, reviews) = (limits.clone(), metrics.clone(), reviews.clone());
         let (reviewer, access) = (reviewer.clone(), access.clone());
         post(move |body: Body| async move {
             reviews.0.send_replace(());
-            let Ok(_slot) = slots.acquire().await else {
+            let Ok(_slot) = limits.requests.acquire().await else {
                 return StatusCode::SERVICE_UNAVAILABLE.into_response();
             };
-            let (result, answer) = answer(&reviewer, &access, hook, body).await;
+            let (result, answer) = answer(&reviewer, &access, hook, body, &limits).await;
             metrics.reviewed(hook.as_str(), result);
             answer
         })
@@ -104,9 +104,36 @@ fn router(
         .route("/scripts", route(Hook::Script))
 }
 
-async fn answer(reviewer: &Reviewer, access: &Access, hook: Hook, body: Body) -> (Review, Response) {
+/// What bounds the memory that requests take: anybody may send them.
+#[derive(Clone)]
+struct Limits {
+    requests: Arc<Semaphore>,
+    /// In KiB.
+    bodies: Arc<Semaphore>,
+    decoders: Arc<Semaphore>,
+}
+
+impl Limits {
+    fn new() -> Self {
+        let limit = |permits| Arc::new(Semaphore::new(permits));
+        Self {
+            requests: limit(MAX_REQUESTS),
+            bodies: limit(REVIEW_BODIES / KIB),
+            decoders: limit(MAX_REVIEWS),
+        }
+    }
+}
+
+async fn answer(
+    reviewer: &Reviewer,
+    access: &Access,
+    hook: Hook,
+    body: Body,
+    limits: &Limits,
+) -> (Review, Response) {
     let bad = |refusal: (StatusCode, String)| (Review::Unreadable, refusal.into_response());
-    let body = match timeout(BODY_TIMEOUT, read(body)).await {
+    let mut room = BodyPermits::new(&limits.bodies);
+    let body = match timeout(BODY_TIMEOUT, read(body, &mut room)).await {
         Ok(Ok(body)) => body,
         Ok(Err(refusal)) => return bad(refusal),
         Err(_) => {
@@ -114,9 +141,13 @@ async fn answer(reviewer: &Reviewer, access: &Access, hook: Hook, body: Body) ->
             return bad((StatusCode::REQUEST_TIMEOUT, sentence.to_owned()));
         }
     };
-    let mut outcome = reviewer.review(hook, &body);
+    let mut outcome = {
+        // It is never closed.
+        let _decoder = limits.decoders.acquire().await.ok();
+        reviewer.review(hook, &body)
+    };
     if hook == Hook::Script && reviewer.reviews_scripts() && matches!(outcome, Ok((Review::Allowed, _))) {
-        outcome = check_access(access, &body).await.unwrap_or(outcome);
+        outcome = check_access(reviewer, access, &body).await.unwrap_or(outcome);
     }
     match outcome {
         Ok((result, answer)) => {
@@ -131,8 +162,8 @@ type Reviewed = Result<(Review, Vec<u8>), BadReview>;
 
 /// Denies a script whose user may not run commands in pods. `None`: the user may, or there is no
 /// script.
-async fn check_access(access: &Access, body: &[u8]) -> Option<Reviewed> {
-    let question = match review::script::access_review(body) {
+async fn check_access(reviewer: &Reviewer, access: &Access, body: &[u8]) -> Option<Reviewed> {
+    let question = match reviewer.access_review(body) {
         Ok(question) => question?,
         Err(error) => return Some(Err(error)),
     };
@@ -149,18 +180,65 @@ async fn check_access(access: &Access, body: &[u8]) -> Option<Reviewed> {
     Some(denied.map(|answer| (Review::Denied, answer)))
 }
 
-async fn read(body: Body) -> Result<Bytes, (StatusCode, String)> {
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err((
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the request is larger than {MAX_BODY} bytes"),
-        )),
-        Err(error) => Err((
-            StatusCode::BAD_REQUEST,
-            format!("the request could not be read: {error}"),
-        )),
+/// The room that a body takes of what all of them have, until it is dropped.
+struct BodyPermits<'a> {
+    all: &'a Semaphore,
+    held: Option<SemaphorePermit<'a>>,
+    free: usize,
+}
+
+impl<'a> BodyPermits<'a> {
+    fn new(all: &'a Semaphore) -> Self {
+        Self {
+            all,
+            held: None,
+            free: 0,
+        }
     }
+
+    /// Waits until there is room for so many bytes more.
+    async fn grow(&mut self, bytes: usize) {
+        while self.free < bytes {
+            let more = (bytes - self.free).div_ceil(KIB);
+            let Ok(permits) = self
+                .all
+                .acquire_many(u32::try_from(more).unwrap_or(u32::MAX))
+                .await
+            else {
+                return;
+            };
+            match &mut self.held {
+                Some(held) => held.merge(permits),
+                None => self.held = Some(permits),
+            }
+            self.free += more * KIB;
+        }
+        self.free -= bytes;
+    }
+}
+
+async fn read(body: Body, room: &mut BodyPermits<'_>) -> Result<Vec<u8>, (StatusCode, String)> {
+    let mut body = Limited::new(body, MAX_BODY);
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => {
+                let data = frame.into_data().unwrap_or_default();
+                room.grow(data.len()).await;
+                read.reserve_exact(data.len().max(read.len() / 4));
+                read.extend_from_slice(&data);
+            }
+            Err(error) if error.is::<LengthLimitError>() => {
+                let sentence = format!("the request is larger than {MAX_BODY} bytes");
+                return Err((StatusCode::PAYLOAD_TOO_LARGE, sentence));
+            }
+            Err(error) => {
+                let sentence = format!("the request could not be read: {error}");
+                return Err((StatusCode::BAD_REQUEST, sentence));
+            }
+        }
+    }
+    Ok(read)
 }
 
 #[cfg(test)]

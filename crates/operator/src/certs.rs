@@ -12,6 +12,7 @@
 mod bundle;
 mod issue;
 mod manager;
+mod own;
 mod plan;
 mod serving;
 
@@ -25,9 +26,10 @@ use issue::IssueError;
 pub(crate) use issue::carry_out;
 pub use manager::CertConfig;
 pub(crate) use manager::CertManager;
+pub(crate) use own::OwnCertificate;
 use plan::CertPlan;
 pub(crate) use plan::plan_certs;
-pub(crate) use serving::ServingCert;
+pub(crate) use serving::{LoadError, ServingCert};
 
 /// The content of the Secret, in PEM. Its `Debug` does not show keys.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -253,9 +253,11 @@ impl Sink for Feeder {
             }
             Err(error) => {
                 // Its definition is not ours, or newer than this operator.
-                tracing::warn!(framework = name, %error, "a Framework can't be read, and is left out");
-                self.remove(&name);
-                self.store.mark(&name);
+                tracing::warn!(framework = name, %error, "a Framework can't be read");
+                self.store.put_unreadable(&name);
+                let error = FieldError::new("spec", format!("it can't be read: {error}"));
+                self.index.declare_unreadable(&name, error);
+                self.wake_jobs(&name);
             }
         }
         Ok(metadata.resource_version)

@@ -1,6 +1,7 @@
 //! The controller of TrainingJobs with its watches, its index and its events: an operator without
 //! election, webhooks and servers.
 
+mod observer;
 mod training_jobs;
 
 use std::sync::Arc;
@@ -20,9 +21,10 @@ use crate::events::{Recorder, Senders};
 use crate::index::Index;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::observer::DrainReports;
+use crate::observer::{DrainReports, Launchers};
 use crate::scale_requests::{self, ScaleRequests};
 use crate::settings::SharedSettings;
+pub use observer::ObserverError;
 use training_jobs::TrainingJobs;
 
 const BACKOFF: Backoff = Backoff {
@@ -163,6 +165,11 @@ impl Engine {
     /// Returns what takes reports of pods that leave, where no observer is served.
     pub fn drain_reports(&self) -> DrainReports {
         DrainReports::new(self.index(), self.wake())
+    }
+
+    /// Returns what speaks for launchers that run scripts, where no observer is served.
+    pub fn launchers(&self) -> Launchers {
+        Launchers::new(self.index())
     }
 
     pub(crate) fn index(&self) -> Arc<Index> {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
+use jiff::{Timestamp, Unit};
+use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource, ObjectReference};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, ObjectMeta, Time};
 use kube::Resource;
 use kube::api::PostParams;
 use kube::core::Request;
@@ -36,10 +36,19 @@ const CLUSTER_NAMESPACE: &str = "default";
 /// How long the last events may take to be sent when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// An event that is to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub event: Event,
+    /// It is sent in the form of the core group. Clients of other operators read the source, the
+    /// times and the count that only those have; the server refuses them in the other group.
+    pub is_core: bool,
+}
+
 /// Records events, to be sent by the [`Senders`].
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    queue: mpsc::Sender<Event>,
+    queue: mpsc::Sender<Outgoing>,
     instance: Arc<str>,
     dropped: Arc<AtomicU64>,
     metrics: Option<Arc<Metrics>>,
@@ -74,7 +83,7 @@ impl Recorder {
         (Self::new(queue, instance), Senders { tasks })
     }
 
-    fn new(queue: mpsc::Sender<Event>, instance: &str) -> Self {
+    fn new(queue: mpsc::Sender<Outgoing>, instance: &str) -> Self {
         Self {
             queue,
             instance: instance.into(),
@@ -86,7 +95,7 @@ impl Recorder {
 
     /// Makes a recorder whose events are not sent but received by the caller.
     #[cfg(test)]
-    pub(crate) fn unsent() -> (Self, mpsc::Receiver<Event>) {
+    pub(crate) fn unsent() -> (Self, mpsc::Receiver<Outgoing>) {
         let (queue, taken) = mpsc::channel(CAPACITY);
         (Self::new(queue, "operator-1"), taken)
     }
@@ -108,7 +117,7 @@ impl Recorder {
             message: &event.message,
         };
         let regarding = reference(format!("{GROUP}/{VERSION}"), "TrainingJob", job);
-        self.send(regarding, words, now);
+        self.send(regarding, words, now, None);
     }
 
     /// Records an event about an object of another operator's kind.
@@ -125,7 +134,8 @@ impl Recorder {
             message: &note.message,
         };
         let api_version = format!("{}/{}", kind.group(), kind.version());
-        self.send(reference(api_version, kind.kind(), object), words, now);
+        let regarding = reference(api_version, kind.kind(), object);
+        self.send(regarding, words, now, Some(kind.component()));
     }
 
     /// Records an event about a `Framework`, whose condition has changed to this.
@@ -136,7 +146,7 @@ impl Recorder {
             message: &condition.message,
         };
         let regarding = reference(format!("{GROUP}/{VERSION}"), "Framework", framework);
-        self.send(regarding, words, now);
+        self.send(regarding, words, now, None);
     }
 
     /// Records an event about a ScaleIn or a ScaleOut, whose condition has come true.
@@ -154,13 +164,24 @@ impl Recorder {
             message: &condition.message,
         };
         let regarding = reference(format!("{GROUP}/{VERSION}"), kind.as_str(), request);
-        self.send(regarding, words, now);
+        self.send(regarding, words, now, None);
     }
 
-    fn send(&self, regarding: ObjectReference, words: Words<'_>, now: Timestamp) {
+    /// `component` is the name under which users of another operator know who reports.
+    fn send(
+        &self,
+        regarding: ObjectReference,
+        words: Words<'_>,
+        now: Timestamp,
+        component: Option<&'static str>,
+    ) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
-        let event = event(regarding, words, now, &self.instance, number);
-        if self.queue.try_send(event).is_err() {
+        let mut event = event(regarding, words, now, &self.instance, number);
+        if let Some(component) = component {
+            event.reporting_controller = Some(component.to_owned());
+        }
+        let is_core = component.is_some();
+        if self.queue.try_send(Outgoing { event, is_core }).is_err() {
             if let Some(metrics) = &self.metrics {
                 metrics.event_dropped();
             }
@@ -186,7 +207,7 @@ async fn send(
     client: kube::Client,
     limiter: WriteLimiter,
     leadership: Leadership,
-    queue: Arc<Mutex<mpsc::Receiver<Event>>>,
+    queue: Arc<Mutex<mpsc::Receiver<Outgoing>>>,
 ) {
     loop {
         let next = queue.lock().await.recv().await;
@@ -195,15 +216,7 @@ async fn send(
         if !leadership.may_write() {
             continue;
         }
-        let path = Event::url_path(&(), event.metadata.namespace.as_deref());
-        let request = serde_json::to_vec(&event)
-            .map_err(kube::Error::SerdeError)
-            .and_then(|body| {
-                Request::new(path)
-                    .create(&PostParams::default(), body)
-                    .map_err(kube::Error::BuildRequest)
-            });
-        let sent = match request {
+        let sent = match request(event) {
             Ok(request) => client.request::<IgnoredAny>(request).await.map(|_| ()),
             Err(error) => Err(error),
         };
@@ -212,6 +225,47 @@ async fn send(
             tracing::debug!(%error, "an event could not be sent");
         }
     }
+}
+
+fn request(Outgoing { event, is_core }: Outgoing) -> kube::Result<http::Request<Vec<u8>>> {
+    let namespace = event.metadata.namespace.clone();
+    let (path, body) = if is_core {
+        let path = CoreEvent::url_path(&(), namespace.as_deref());
+        (path, serde_json::to_vec(&core_event(event)))
+    } else {
+        let path = Event::url_path(&(), namespace.as_deref());
+        (path, serde_json::to_vec(&event))
+    };
+    let body = body.map_err(kube::Error::SerdeError)?;
+    let request = Request::new(path).create(&PostParams::default(), body);
+    request.map_err(kube::Error::BuildRequest)
+}
+
+/// The same event in the form of the core group.
+fn core_event(event: Event) -> CoreEvent {
+    let time = event.event_time.map(|MicroTime(time)| seconds(time));
+    CoreEvent {
+        metadata: event.metadata,
+        involved_object: event.regarding.unwrap_or_default(),
+        reason: event.reason,
+        message: event.note,
+        type_: event.type_,
+        source: Some(EventSource {
+            component: event.reporting_controller.clone(),
+            host: None,
+        }),
+        first_timestamp: time.clone(),
+        last_timestamp: time,
+        count: Some(1),
+        reporting_component: event.reporting_controller,
+        reporting_instance: event.reporting_instance,
+        ..CoreEvent::default()
+    }
+}
+
+/// A time as the API writes it, in whole seconds.
+fn seconds(time: Timestamp) -> Time {
+    Time(time.round(Unit::Second).unwrap_or(time))
 }
 
 #[derive(Clone, Copy)]
@@ -312,7 +366,8 @@ mod tests {
         let recorder = Recorder::new(queue, "operator-1");
         recorder.number.store(7, Ordering::Relaxed);
         recorder.record(&job, &note, Timestamp::UNIX_EPOCH);
-        let event = taken.try_recv().unwrap();
+        let Outgoing { event, is_core } = taken.try_recv().unwrap();
+        assert!(!is_core);
         assert_eq!(event.metadata.name.as_deref(), Some("mnist.07"));
         assert_eq!(event.metadata.namespace.as_deref(), Some("team"));
         assert_eq!(event.note.as_deref().map(str::len), Some(NOTE_LIMIT));
@@ -322,5 +377,44 @@ mod tests {
             (regarding.kind.as_deref(), regarding.uid.as_deref()),
             (Some("TrainingJob"), Some("u1"))
         );
+    }
+
+    #[test]
+    fn an_event_of_the_core_group_has_its_source_its_times_and_a_count() {
+        let job = ObjectMeta {
+            name: Some("pi".into()),
+            namespace: Some("team".into()),
+            ..ObjectMeta::default()
+        };
+        let regarding = reference("kubeflow.org/v2beta1".to_owned(), "MPIJob", &job);
+        let words = Words {
+            warning: false,
+            reason: "MPIJobRunning",
+            message: "It runs.",
+        };
+        let (queue, mut taken) = mpsc::channel(1);
+        let now = Timestamp::from_millisecond(1_700).unwrap();
+        Recorder::new(queue, "operator-1").send(regarding, words, now, Some("mpi-job-controller"));
+        let sent = request(taken.try_recv().unwrap()).unwrap();
+        assert_eq!(sent.uri().path(), "/api/v1/namespaces/team/events");
+        let body: serde_json::Value = serde_json::from_slice(sent.body()).unwrap();
+        assert_eq!(
+            body["source"],
+            serde_json::json!({"component": "mpi-job-controller"})
+        );
+        assert_eq!(body["reportingComponent"], "mpi-job-controller");
+        assert_eq!(
+            (&body["firstTimestamp"], &body["lastTimestamp"], &body["count"]),
+            (
+                &"1970-01-01T00:00:02Z".into(),
+                &"1970-01-01T00:00:02Z".into(),
+                &1.into()
+            )
+        );
+        assert_eq!(
+            (&body["message"], &body["involvedObject"]["kind"]),
+            (&"It runs.".into(), &"MPIJob".into())
+        );
+        assert_eq!(body.get("eventTime").filter(|time| !time.is_null()), None);
     }
 }

@@ -51,8 +51,8 @@ const MIN_DELAY: Duration = Duration::from_millis(100);
 /// When an object is reconciled again that could not be written because this replica did not lead.
 const LEADERSHIP_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// How long a status that can wait does so. Most jobs whose images are there run by then, so that
-/// the first status tells it.
-const STATUS_DELAY: Duration = Duration::from_secs(2);
+/// the first status tells it; of others, users see within a second how many pods run.
+const STATUS_DELAY: Duration = Duration::from_secs(1);
 /// How often a starting replica checks whether the engine has listed all jobs.
 const WARM_UP_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -260,14 +260,18 @@ impl ForeignReconciler {
                 Child::Malformed(&malformed.metadata, &malformed.error)
             }
         };
-        self.kind.plan(&ForeignView {
+        let view = ForeignView {
             object: &entry.object,
             child,
             obstacle: entry.local.obstacle.as_deref(),
             other_writer: entry.other_writer.as_deref(),
             settings: &self.context.settings.now(),
             now: self.context.clock.now(),
-        })
+        };
+        match &entry.excess {
+            Some(excess) => self.kind.refuse(&view, excess),
+            None => self.kind.plan(&view),
+        }
     }
 
     /// Writes the child, and records the notes of the plan as events. Returns when to look again.

@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::WEBHOOK_CONNECTIONS;
 use crate::metrics::{self, Metrics};
 pub(crate) use idle_tls::IdleTls;
 use unauthenticated::EvictionQueue;
@@ -55,7 +56,8 @@ impl Purpose {
     /// unauthenticated one can be evicted.
     pub(crate) const fn max_connections(self) -> usize {
         match self {
-            Self::Plain | Self::Webhooks => 512,
+            Self::Plain => 512,
+            Self::Webhooks => WEBHOOK_CONNECTIONS,
             Self::Agents => 50_000,
         }
     }
@@ -178,7 +180,10 @@ pub(crate) async fn serve_some_connections<H, F, S>(
             continue;
         };
         let (handshake, router, watcher) = (handshake.clone(), router.clone(), graceful.watcher());
-        let (guard, handshakes, shutdown) = (eviction.add(), handshakes.clone(), shutdown.clone());
+        if purpose == Purpose::Agents {
+            eviction.make_room(peer.ip()).await;
+        }
+        let (guard, handshakes, shutdown) = (eviction.add(peer.ip()), handshakes.clone(), shutdown.clone());
         tokio::spawn(async move {
             let permit = ConnectionPermit {
                 _slot: Arc::new(slot),

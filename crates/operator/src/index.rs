@@ -206,7 +206,7 @@ impl Index {
     }
 
     /// Receives the keys of all jobs that change from now on. A change of a pod counts only when it
-    /// changes the job's status.
+    /// changes the job's status, or if the job starts and its pods are counted by somebody else.
     pub fn listen(&self) -> mpsc::UnboundedReceiver<JobKey> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.lock().listeners.push(sender);
@@ -218,6 +218,17 @@ impl Index {
         let inner = self.lock();
         let owner = inner.names.get(key).and_then(|job| inner.owners.get(job));
         owner.is_some_and(|owner| owner.pods.contains(name, uid))
+    }
+
+    /// Returns true if a pod of a job is of an attempt before the last of its role.
+    pub fn is_former_pod(&self, key: &JobKey, name: &str, uid: &str) -> bool {
+        let inner = self.lock();
+        let owner = inner.names.get(key).and_then(|job| inner.owners.get(job));
+        owner.is_some_and(|owner| {
+            let job = owner.job.as_ref().map(|entry| &entry.job);
+            let row = owner.pods.get(name, uid);
+            matches!((job, row), (Some(entry::Job::Ok(job)), Some(row)) if observe::is_former(job, row))
+        })
     }
 
     pub fn keys(&self) -> Vec<JobKey> {
@@ -262,6 +273,7 @@ impl Index {
         let mut inner = self.lock();
         let changed = inner.apply_pod(pod, source);
         inner.notify_followers(changed.as_slice());
+        inner.notify_listeners_of_starting(changed.as_ref());
         changed
     }
 
@@ -394,6 +406,13 @@ impl Index {
         if inner.local_of(key).is_some_and(offer) {
             inner.notify_followers(std::slice::from_ref(key));
         }
+    }
+
+    /// Returns what the launcher of a job was told to run.
+    pub(crate) fn offered_script(&self, key: &JobKey) -> Option<ScriptTask> {
+        let mut inner = self.lock();
+        let offered = inner.local_of(key)?.script.offered()?;
+        Some(offered.task.clone())
     }
 
     /// Records how an attempt of a script ended, as the pod of this UID reports it.

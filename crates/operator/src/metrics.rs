@@ -90,6 +90,8 @@ pub struct Metrics {
     api_requests: Family<RequestLabels, Counter>,
     jobs: Family<PhaseLabels, Gauge>,
     restarts: Family<CauseLabels, Counter>,
+    incidents: Family<CauseLabels, Counter>,
+    incident_seconds: Histogram,
     scale_requests: Family<ScaleLabels, Counter>,
     leader: Gauge,
     watch_restarts: Family<KindLabels, Counter>,
@@ -123,6 +125,12 @@ impl Metrics {
         ]);
         let help = "How long one reconcile of a job took";
         registry.register("reconcile_seconds", help, reconcile_seconds.clone());
+        // From a pod that is replaced at once to one for which there was no room for hours.
+        let incident_seconds = Histogram::new([
+            1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0,
+        ]);
+        let help = "How long jobs did not run because of an incident";
+        registry.register("incident_seconds", help, incident_seconds.clone());
         let to = &mut registry;
         let metrics = Self {
             reconcile_seconds,
@@ -135,6 +143,12 @@ impl Metrics {
             ),
             jobs: registered(to, "jobs", "Jobs by phase"),
             restarts: registered(to, "restarts", "Pods replaced, by cause"),
+            incidents: registered(
+                to,
+                "incidents",
+                "Ends of pods that came of no other, by cause: all that came of them count once",
+            ),
+            incident_seconds,
             scale_requests: registered(
                 to,
                 "scale_requests",
@@ -225,6 +239,19 @@ impl Metrics {
                 cause: cause_name(cause),
             })
             .inc_by(pods);
+    }
+
+    /// Counts an incident.
+    pub(crate) fn incident_began(&self, cause: RestartCause) {
+        let cause = cause_name(cause);
+        self.incidents.get_or_create(&CauseLabels { cause }).inc();
+    }
+
+    /// Records how long a job did not run because of an incident.
+    pub(crate) fn incident_ended(&self, seconds: i64) {
+        // Times of incidents are whole seconds, and far below the limits of a float.
+        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+        self.incident_seconds.observe(f64::from(seconds));
     }
 
     /// Counts a ScaleIn or a ScaleOut that has ended.

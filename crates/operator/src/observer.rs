@@ -33,6 +33,7 @@ mod feed;
 mod follow;
 mod keys;
 mod progress;
+mod report;
 mod script;
 mod token;
 
@@ -62,6 +63,7 @@ use channel::Channel;
 pub use drain::DrainReports;
 use feed::Feeds;
 pub(crate) use keys::{ClusterKeys, Keys};
+pub use script::Launchers;
 use token::{PodIdentity, TokenError};
 
 /// The Service through which pods reach the observer, as the manifests name it.
@@ -182,6 +184,22 @@ impl Observer {
     }
 }
 
+impl Observer {
+    /// Returns the pod that calls, if it takes part in what the job does now. One of a former
+    /// attempt may say how it ended, and is told nothing.
+    async fn admit(&self, caller: &Caller, key: &JobKey) -> Result<PodIdentity, ErrorResponse> {
+        let pod = self.authorize(caller, key).await?;
+        if self.index.is_former_pod(key, &pod.pod, &pod.uid) {
+            let why = format!(
+                "pod {:?} is of a former attempt: all pods of its role start anew",
+                pod.pod
+            );
+            return Err(ErrorResponse(StatusCode::FORBIDDEN, why));
+        }
+        Ok(pod)
+    }
+}
+
 struct ErrorResponse(StatusCode, String);
 
 impl ErrorResponse {
@@ -221,7 +239,7 @@ async fn job(
     channel: Channel,
 ) -> Result<Response, ErrorResponse> {
     let key = JobKey::new(&namespace, &name);
-    observer.authorize(&caller, &key).await?;
+    observer.admit(&caller, &key).await?;
     if watch {
         let feed = observer.feeds.follow(&key);
         return Ok(channel.send(follow::changes(feed, observer.shutdown.clone())));
@@ -243,7 +261,7 @@ async fn start(
     channel: Channel,
 ) -> Result<Response, ErrorResponse> {
     let key = JobKey::new(&namespace, &name);
-    observer.authorize(&caller, &key).await?;
+    observer.admit(&caller, &key).await?;
     let feed = observer.feeds.follow(&key);
     Ok(channel.send(follow::start(feed, role, observer.shutdown.clone())))
 }
@@ -255,7 +273,7 @@ async fn hosts(
     channel: Channel,
 ) -> Result<Response, ErrorResponse> {
     let key = JobKey::new(&namespace, &name);
-    observer.authorize(&caller, &key).await?;
+    observer.admit(&caller, &key).await?;
     let feed = observer.feeds.follow(&key);
     Ok(channel.send(follow::hosts(feed, observer.shutdown.clone())))
 }
@@ -267,7 +285,7 @@ async fn drain(
     channel: Channel,
 ) -> Result<Response, ErrorResponse> {
     let key = JobKey::new(&namespace, &name);
-    let pod = observer.authorize(&caller, &key).await?;
+    let pod = observer.admit(&caller, &key).await?;
     let feed = observer.feeds.follow(&key);
     Ok(channel.send(follow::drain(feed, pod.pod, observer.shutdown.clone())))
 }

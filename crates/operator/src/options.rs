@@ -155,6 +155,7 @@ impl Options {
             agent: self.agent_image.as_deref().map(agent::agent),
             allows_exec: self.allow_exec,
             runs_scripts: self.scripts != Scripts::Off,
+            waits_inside: true,
         }
     }
 

@@ -168,10 +168,9 @@ impl Reconciler {
 
     /// Drops what is obsolete once a job is suspended.
     fn forget_run(&self, snapshot: &Snapshot) {
-        if snapshot.local.knows_unwatched() {
+        if snapshot.local.knows_run() {
             // Somebody may delete these objects while nothing needs them.
-            self.index
-                .update_local(&snapshot.uid, LocalState::forget_unwatched);
+            self.index.update_local(&snapshot.uid, LocalState::forget_run);
         }
         if snapshot.progress.is_some() {
             // A resumed job starts afresh.
@@ -218,11 +217,9 @@ impl Reconciler {
         if rounds.permit.is_some() {
             return Some(change);
         }
-        let class = if change.then.is_empty() {
-            Class::Status
-        } else {
-            Class::Urgent
-        };
+        // What follows from a status is more urgent than the next one: of many jobs in trouble, the
+        // first are helped soon, and not all of them late.
+        let class = Class::Status;
         rounds.permit = self.writer.limiter().try_enter(class);
         if rounds.permit.is_some() {
             return Some(change);

@@ -18,7 +18,7 @@ use crate::foreign;
 use crate::http::{self, BindError, Probes};
 use crate::leader::{Elector, LeaderConfig, LeaderConfigError, Leadership, unique_identity};
 use crate::metrics::Metrics;
-use crate::observer::{AresObserver, ClusterKeys, OBSERVER_SERVICE, Observer};
+use crate::observer::{AresObserver, OBSERVER_SERVICE};
 use crate::options::{Options, UnknownKind, UnreviewedScripts};
 
 /// After so long without a beat, the engine is stuck.
@@ -186,18 +186,10 @@ fn serve_observer(
     source: agent::AgentSource,
     serving: &CancellationToken,
 ) {
-    let context = engine.context();
-    let observer = Observer::new(
-        context.index,
-        context.settings.clone(),
-        Arc::new(ClusterKeys::new(context.client)),
-        context.clock,
-        serving.clone(),
-    )
-    .taking_progress(context.leadership, engine.wake());
+    let observer = engine.observer(serving.clone());
     let authorities = certificate.authorities();
     tokio::spawn(log_failure("observer", observer.serve(listener, certificate)));
-    tokio::spawn(agent::keep_current(context.settings, source, authorities));
+    tokio::spawn(agent::keep_current(engine.settings(), source, authorities));
 }
 
 /// Serves AresOperator's observer, if there is an address for it.

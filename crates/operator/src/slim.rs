@@ -81,6 +81,12 @@ pub struct Annotations {
     /// The hash of the template that the pod was made from.
     #[serde(default, rename = "trainyard.dev/template")]
     pub template: Option<Box<str>>,
+    /// The hash of the spec that the pod was made from.
+    #[serde(default, rename = "trainyard.dev/spec")]
+    pub spec: Option<Box<str>>,
+    /// How often the pods of its role had started anew together when the pod was made.
+    #[serde(default, rename = "trainyard.dev/attempt")]
+    pub attempt: Option<Box<str>>,
     #[serde(default, rename = "ares.io/ares-queue")]
     ares_queue: Option<Box<str>>,
     #[serde(default, rename = "ares.io/preemptable")]

@@ -87,7 +87,12 @@ impl Lab {
 
     /// A new namespace, and an operator that watches it alone.
     pub fn with_operator(name: &str) -> (Self, Operator) {
-        let lab = Self::new(name);
+        Self::with_operator_and_profile(name, "restricted")
+    }
+
+    /// The same, in a namespace that admits pods of a profile.
+    pub fn with_operator_and_profile(name: &str, profile: &str) -> (Self, Operator) {
+        let lab = Self::with_profile(name, profile);
         let operator = Operator::start(&lab.backend.operator(), &lab.namespace);
         (lab, operator)
     }
@@ -294,6 +299,18 @@ impl Lab {
                 &Patch::Merge(patch),
             ))
             .unwrap_or_else(|error| panic!("patch {what}: {error}"));
+    }
+
+    /// Gives a job another size, as `kubectl scale` does.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn scale(&self, job: &str, replicas: i32) {
+        let api = self.api(&Query::parse("tj"));
+        let size = json!({"spec": {"replicas": replicas}});
+        self.runtime
+            .block_on(api.patch_scale(job, &PatchParams::default(), &Patch::Merge(size)))
+            .unwrap_or_else(|error| panic!("scale {job}: {error}"));
     }
 
     /// The log of a pod.

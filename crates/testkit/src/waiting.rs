@@ -82,7 +82,8 @@ pub fn clients(job: &str, pods: usize) -> impl Iterator<Item = String> + use<> {
     (0..pods.saturating_sub(1)).map(move |index| format!("{prefix}{index}"))
 }
 
-/// A pod that waits: what its agent is told, and what its kubelet would give it.
+/// A pod with an agent, such as one that waits: what its agent is told, and what its kubelet would
+/// give it.
 pub struct Waiter {
     /// Its name.
     pub name: String,
@@ -112,7 +113,7 @@ pub async fn waiters(
         .map(|name| async move {
             let pod = by_name.get(&name).with_context(|| format!("no pod {name}"))?;
             let token = token(client, pod).await?;
-            let env = environment(pod)?;
+            let env = environment(pod, WAIT_CONTAINER)?;
             anyhow::Ok(Waiter { name, env, token })
         })
         .buffered(MAX_PARALLEL);
@@ -127,10 +128,21 @@ pub async fn waiters(
     Ok(by_job)
 }
 
-/// What the operator tells the agent of a pod.
-fn environment(pod: &Pod) -> Result<BTreeMap<String, String>> {
+/// What the agent in a container of a pod is told, and the token of the pod. It must exist.
+pub async fn agent_of(client: &Client, namespace: &str, pod: &str, container: &str) -> Result<Waiter> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let found = api.get(pod).await?;
+    Ok(Waiter {
+        name: pod.to_owned(),
+        env: environment(&found, container)?,
+        token: token(client, &found).await?,
+    })
+}
+
+/// What the operator tells the agent in a container of a pod.
+fn environment(pod: &Pod, container: &str) -> Result<BTreeMap<String, String>> {
     let containers = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref());
-    let is_agent = |container: &&Container| container.name == WAIT_CONTAINER;
+    let is_agent = |found: &&Container| found.name == container;
     let agent = containers.and_then(|containers| containers.iter().find(is_agent));
     let variables = agent
         .and_then(|agent| agent.env.clone())

@@ -1,6 +1,6 @@
 //! The rules for one container.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar};
 
@@ -65,6 +65,33 @@ pub(super) fn check(
                 "there is a port {name:?} already: give each its own name"
             )));
         }
+    }
+}
+
+/// The rule for the ports of containers that run together: they have one network. `taken` are those
+/// of the containers before.
+pub(super) fn shared_ports<'a>(
+    at: &At<'_>,
+    container: &'a Container,
+    taken: &mut BTreeMap<(i32, &'a str), &'a str>,
+    errors: &mut Vec<FieldError>,
+) {
+    let key = |port: &'a ContainerPort| {
+        let protocol = port.protocol.as_deref().filter(|protocol| !protocol.is_empty());
+        (port.container_port, protocol.unwrap_or("TCP"))
+    };
+    let ports = at.field("ports");
+    for (i, port) in container.ports.iter().flatten().enumerate() {
+        if let Some(owner) = taken.get(&key(port)) {
+            errors.push(ports.index(i).field("containerPort").error(format!(
+                "{} is a port of the container {owner:?} already, and the containers of a pod share one network: give \
+                 another number",
+                port.container_port
+            )));
+        }
+    }
+    for port in container.ports.iter().flatten() {
+        taken.entry(key(port)).or_insert(&container.name);
     }
 }
 

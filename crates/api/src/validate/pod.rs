@@ -1,7 +1,7 @@
 //! The rules for the pods of a role: what the operator sets itself, and what the API server would
 //! refuse anyway, once for each pod and long after the job was accepted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -100,7 +100,7 @@ fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldErr
         ("containers", Some(&pod.containers)),
         ("initContainers", pod.init_containers.as_ref()),
     ];
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut ports) = (BTreeSet::new(), BTreeMap::new());
     for (list, containers) in lists {
         let at = at.field(list);
         for (i, container) in containers.into_iter().flatten().enumerate() {
@@ -113,7 +113,12 @@ fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldErr
             }
             reserved::check_name(&at, "container", &container.name, errors);
             container::check(&at, container, &volumes, errors);
-            container::restarts(role, &at, container, list == "initContainers", errors);
+            let is_init = list == "initContainers";
+            container::restarts(role, &at, container, is_init, errors);
+            // The others end before those that train begin.
+            if !is_init || container.restart_policy.as_deref() == Some("Always") {
+                container::shared_ports(&at, container, &mut ports, errors);
+            }
         }
     }
     ours(role, at, pod, errors);

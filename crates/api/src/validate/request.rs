@@ -6,8 +6,8 @@ use super::FieldError;
 use crate::elastic::MAX_REPLICAS;
 use crate::names::MAX_NAME;
 use crate::scale_request::{
-    JobRef, MAX_BACKOFF_LIMIT, MAX_NAMED, MAX_SCRIPT, MAX_VARIABLE_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES,
-    ScaleInSpec, ScaleOutSpec, ScriptVariable, ToDelete,
+    JobRef, MAX_ARG, MAX_ARGS, MAX_BACKOFF_LIMIT, MAX_NAMED, MAX_SCRIPT, MAX_VARIABLE_NAME,
+    MAX_VARIABLE_VALUE, MAX_VARIABLES, ScaleInSpec, ScaleOutSpec, ScriptVariable, ToDelete,
 };
 
 const UNCHANGEABLE: &str = "can't be changed: create another request instead";
@@ -31,12 +31,13 @@ pub fn validate_scale_in(old: Option<&ScaleInSpec>, new: &ScaleInSpec) -> Vec<Fi
         0,
         &mut errors,
     );
-    check_script(
-        new.script.as_deref(),
-        new.env.as_deref(),
-        new.backoff_limit,
-        &mut errors,
-    );
+    let script = GivenScript {
+        program: new.script.as_deref(),
+        args: new.args.as_deref().unwrap_or_default(),
+        env: new.env.as_deref().unwrap_or_default(),
+        backoff_limit: new.backoff_limit,
+    };
+    script.check(&mut errors);
     if old.is_some_and(|old| old != new) {
         errors.push(FieldError::new("spec", UNCHANGEABLE));
     }
@@ -61,12 +62,13 @@ pub fn validate_scale_out(old: Option<&ScaleOutSpec>, new: &ScaleOutSpec) -> Vec
         0,
         &mut errors,
     );
-    check_script(
-        new.script.as_deref(),
-        new.env.as_deref(),
-        new.backoff_limit,
-        &mut errors,
-    );
+    let script = GivenScript {
+        program: new.script.as_deref(),
+        args: new.args.as_deref().unwrap_or_default(),
+        env: new.env.as_deref().unwrap_or_default(),
+        backoff_limit: new.backoff_limit,
+    };
+    script.check(&mut errors);
     if old.is_some_and(|old| old != new) {
         errors.push(FieldError::new("spec", UNCHANGEABLE));
     }
@@ -111,27 +113,67 @@ fn check_victims(to_delete: &ToDelete, errors: &mut Vec<FieldError>) {
     check_names("nodeNames", to_delete.node_names.as_deref(), errors);
 }
 
-/// A program gets its arguments and variables from the system, which takes no NUL in them.
-fn check_script(
-    script: Option<&str>,
-    env: Option<&[ScriptVariable]>,
+/// The program that a request asks for, if it does.
+struct GivenScript<'a> {
+    program: Option<&'a str>,
+    args: &'a [String],
+    env: &'a [ScriptVariable],
     backoff_limit: Option<i32>,
-    errors: &mut Vec<FieldError>,
-) {
-    let mut wrong = |path: String, message: String| errors.push(FieldError::new(path, message));
-    match script {
-        Some("") => wrong("spec.script".to_owned(), "is empty: name a program".to_owned()),
-        Some(script) if script.contains('\0') || script.chars().count() > MAX_SCRIPT => {
-            let message = format!("give a path of at most {MAX_SCRIPT} characters, without NUL");
-            wrong("spec.script".to_owned(), message);
+}
+
+/// A program gets its arguments and variables from the system, which takes no NUL in them.
+fn fits(text: &str, most: usize) -> bool {
+    !text.contains('\0') && text.chars().count() <= most
+}
+
+impl GivenScript<'_> {
+    fn check(&self, errors: &mut Vec<FieldError>) {
+        let mut wrong = |path: &str, message: String| errors.push(FieldError::new(path, message));
+        match self.program {
+            Some("") => wrong("spec.script", "is empty: name a program".to_owned()),
+            Some(program) if !fits(program, MAX_SCRIPT) => {
+                let message = format!("give a path of at most {MAX_SCRIPT} characters, without NUL");
+                wrong("spec.script", message);
+            }
+            None => {
+                let parts = [
+                    ("spec.args", "arguments", self.args.is_empty()),
+                    ("spec.env", "variables", self.env.is_empty()),
+                ];
+                for (path, what, _) in parts.into_iter().filter(|(_, _, is_empty)| !is_empty) {
+                    let message = format!(
+                        "are the {what} of a script, and there is none: add script, or leave them out"
+                    );
+                    wrong(path, message);
+                }
+            }
+            Some(_) => {}
         }
-        None if env.is_some_and(|env| !env.is_empty()) => {
-            let message = "are the variables of a script, and there is none: add script, or leave them out";
-            wrong("spec.env".to_owned(), message.to_owned());
+        if let Some(limit) = self
+            .backoff_limit
+            .filter(|limit| !(0..=MAX_BACKOFF_LIMIT).contains(limit))
+        {
+            let message = format!("{limit} more attempts: give a number from 0 to {MAX_BACKOFF_LIMIT}");
+            wrong("spec.backoffLimit", message);
         }
-        _ => {}
+        check_arguments(self.args, errors);
+        check_variables(self.env, errors);
     }
-    let env = env.unwrap_or_default();
+}
+
+fn check_arguments(args: &[String], errors: &mut Vec<FieldError>) {
+    if args.len() > MAX_ARGS {
+        let message = format!("has {} arguments: give at most {MAX_ARGS}", args.len());
+        errors.push(FieldError::new("spec.args", message));
+    }
+    for (position, _) in args.iter().enumerate().filter(|(_, arg)| !fits(arg, MAX_ARG)) {
+        let message = format!("give an argument of at most {MAX_ARG} characters, without NUL");
+        errors.push(FieldError::new(format!("spec.args[{position}]"), message));
+    }
+}
+
+fn check_variables(env: &[ScriptVariable], errors: &mut Vec<FieldError>) {
+    let mut wrong = |path: String, message: String| errors.push(FieldError::new(path, message));
     if env.len() > MAX_VARIABLES {
         let message = format!("has {} variables: give at most {MAX_VARIABLES}", env.len());
         wrong("spec.env".to_owned(), message);
@@ -139,8 +181,7 @@ fn check_script(
     let mut names = HashSet::new();
     for (position, ScriptVariable { name, value }) in env.iter().enumerate() {
         let path = format!("spec.env[{position}]");
-        let value = value.as_deref().unwrap_or_default();
-        if name.is_empty() || name.contains(['=', '\0']) || name.chars().count() > MAX_VARIABLE_NAME {
+        if name.is_empty() || name.contains('=') || !fits(name, MAX_VARIABLE_NAME) {
             let message = format!(
                 "{name:?} is no name of a variable: it has 1 to {MAX_VARIABLE_NAME} characters, no ="
             );
@@ -151,14 +192,10 @@ fn check_script(
                 format!("{name:?} is given twice: give it once"),
             );
         }
-        if value.contains('\0') || value.chars().count() > MAX_VARIABLE_VALUE {
+        if !fits(value.as_deref().unwrap_or_default(), MAX_VARIABLE_VALUE) {
             let message = format!("give a value of at most {MAX_VARIABLE_VALUE} characters, without NUL");
             wrong(format!("{path}.value"), message);
         }
-    }
-    if let Some(limit) = backoff_limit.filter(|limit| !(0..=MAX_BACKOFF_LIMIT).contains(limit)) {
-        let message = format!("{limit} more attempts: give a number from 0 to {MAX_BACKOFF_LIMIT}");
-        wrong("spec.backoffLimit".to_owned(), message);
     }
 }
 

@@ -118,6 +118,7 @@ fn role() -> impl Strategy<Value = RoleSpec> {
                 template,
                 container,
                 restart_policy,
+                restart_scope: None,
                 succeeded_when: rest.0,
                 failed_when: rest.1,
                 node_down_policy: rest.2,

@@ -89,6 +89,8 @@ fn job_rules(settings: &Settings) -> Value {
     if !settings.compat.is_empty() {
         // An object of such a kind owns a TrainingJob, which is updated with it.
         rules.push(rule(GROUP, "trainingjobs", None, &["create", "update"]));
+        // Events about such an object have the form that its users know.
+        rules.push(rule("", "events", None, &["create"]));
     }
     for kind in &settings.compat {
         let (group, plural) = (kind.group(), kind.plural());
@@ -135,9 +137,16 @@ fn cluster_rules(settings: &Settings) -> Value {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
         "resourceNames": [WEBHOOK_CONFIGURATION],
-        "verbs": ["get", "list", "watch", "patch"],
+        "verbs": if settings.cluster_writes {
+            ["get", "list", "watch", "patch"].as_slice()
+        } else {
+            &["get", "list", "watch"]
+        },
     });
-    let mut rules = vec![nodes, frameworks, framework_status];
+    let mut rules = vec![nodes, frameworks];
+    if settings.cluster_writes {
+        rules.push(framework_status);
+    }
     if settings.webhooks {
         rules.push(configurations);
     }

@@ -6,13 +6,15 @@
 //!
 //! Requests with a script are different: who has asked is known at admission alone. A call for one
 //! that fails refuses it. An operator that does not know scripts has no such path, and refuses it
-//! too.
+//! too. Requests of other operators' kinds are reviewed in the same way. The operator makes one of
+//! ours of each, which is not reviewed again: who has asked was reviewed before.
 //!
 //! `caBundle` is absent: the operator writes it, and applying the manifests again does not remove
 //! it.
 
 use serde_json::{Value, json};
 use trainyard_api::{GROUP, VERSION};
+use trainyard_core::foreign::{ChildKind, ForeignKind};
 use trainyard_operator::options::Scripts;
 
 use super::Settings;
@@ -39,12 +41,9 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
         ..jobs
     };
     let [scale_ins, scale_outs] = ["scaleins", "scaleouts"].map(|plural| Resource { plural, ..jobs });
-    let foreign = settings.compat.iter().map(|kind| Resource {
-        group: kind.group(),
-        version: kind.version(),
-        plural: kind.plural(),
-        scope: "Namespaced",
-    });
+    let foreign = settings.compat.iter().map(|kind| Resource::of(*kind));
+    let foreign_requests = settings.compat.iter().filter(|kind| makes_requests(**kind));
+    let foreign_requests: Vec<Resource> = foreign_requests.map(|kind| Resource::of(*kind)).collect();
     let mut defaulting = webhook(settings, "default", MUTATE_PATH, &jobs);
     defaulting["reinvocationPolicy"] = json!("Never");
     let validating = [jobs, frameworks, scale_ins, scale_outs]
@@ -54,7 +53,12 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
         .map(|resource| webhook(settings, "validate", VALIDATE_PATH, &resource))
         .collect();
     if settings.scripts == Scripts::Reviewed {
-        validating.extend([scale_ins, scale_outs].map(|resource| of_scripts(settings, &resource)));
+        let is_made_by_us = !foreign_requests.is_empty();
+        let ours = [scale_ins, scale_outs].map(|resource| of_scripts(settings, &resource, is_made_by_us));
+        let foreign = foreign_requests
+            .iter()
+            .map(|resource| of_scripts(settings, resource, false));
+        validating.extend(ours.into_iter().chain(foreign));
     }
     vec![
         configuration("MutatingWebhookConfiguration", &[defaulting]),
@@ -70,6 +74,22 @@ struct Resource {
     scope: &'static str,
 }
 
+impl Resource {
+    fn of(kind: &'static dyn ForeignKind) -> Self {
+        Self {
+            group: kind.group(),
+            version: kind.version(),
+            plural: kind.plural(),
+            scope: "Namespaced",
+        }
+    }
+}
+
+/// Whether the operator makes requests of ours of the objects of a kind.
+fn makes_requests(kind: &dyn ForeignKind) -> bool {
+    matches!(kind.child_kind(), ChildKind::Request(_))
+}
+
 fn configuration(kind: &str, webhooks: &[Value]) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -79,14 +99,23 @@ fn configuration(kind: &str, webhooks: &[Value]) -> Value {
     })
 }
 
-/// The webhook that reviews who asks for a script. None of its calls may be left out.
-fn of_scripts(settings: &Settings, resource: &Resource) -> Value {
+/// The webhook that reviews who asks for a script. None of its calls may be left out but, where the
+/// operator makes such requests of others that were reviewed, its own.
+fn of_scripts(settings: &Settings, resource: &Resource, is_made_by_us: bool) -> Value {
     let mut webhook = webhook(settings, "script", SCRIPTS_PATH, resource);
     webhook["failurePolicy"] = json!("Fail");
-    webhook["matchConditions"] = json!([{
+    let mut conditions = vec![json!({
         "name": "has-a-new-script",
         "expression": "has(object.spec.script) && (request.operation == 'CREATE' || object.spec != oldObject.spec)",
-    }]);
+    })];
+    if is_made_by_us {
+        let account = format!("system:serviceaccount:{}:{}", settings.namespace, names::OPERATOR);
+        conditions.push(json!({
+            "name": "not-made-of-a-reviewed-one",
+            "expression": format!("request.userInfo.username != '{account}'"),
+        }));
+    }
+    webhook["matchConditions"] = conditions.into();
     webhook
 }
 

@@ -1,16 +1,17 @@
 //! The namespace and the operator's own pods.
 
 use serde_json::{Value, json};
+use trainyard_operator::budget::LIMIT;
 use trainyard_operator::options::Scripts;
 
 use super::Settings;
 use super::names::{self, ARES_OBSERVER_SERVICE, OBSERVER_SERVICE, OPERATOR, WEBHOOK_SERVICE};
 
 /// The port of `/healthz`, `/readyz` and `/metrics`.
-const HTTP_PORT: u16 = 8080;
-const WEBHOOK_PORT: u16 = 9443;
-const OBSERVER_PORT: u16 = trainyard_operator::OBSERVER_PORT;
-const ARES_OBSERVER_PORT: u16 = trainyard_operator::observer::ARES_OBSERVER_PORT;
+pub(super) const HTTP_PORT: u16 = 8080;
+pub(super) const WEBHOOK_PORT: u16 = 9443;
+pub(super) const OBSERVER_PORT: u16 = trainyard_operator::OBSERVER_PORT;
+pub(super) const ARES_OBSERVER_PORT: u16 = trainyard_operator::observer::ARES_OBSERVER_PORT;
 const ARES_OBSERVER: &str = "ares-observer";
 /// The user and group of the process: any that is not root, and the same in every cluster.
 const USER: u32 = 65_532;
@@ -97,7 +98,7 @@ fn container(settings: &Settings) -> Value {
         "livenessProbe": probe("/healthz", 3),
         "readinessProbe": probe("/readyz", 2),
         // No limit on CPU: a throttled leader loses its lease.
-        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": format!("{}Mi", LIMIT >> 20)}},
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,

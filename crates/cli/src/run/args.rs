@@ -118,6 +118,11 @@ pub struct Args {
     #[arg(long)]
     pub keep: bool,
 
+    /// Let `hostPath` volumes of the job be anywhere on this machine. Without it they must be in
+    /// the working directory, which pods have anyway.
+    #[arg(long, conflicts_with = "remote")]
+    pub allow_host_path: bool,
+
     /// Run it on the cluster of the current kubeconfig, where Trainyard is installed.
     #[arg(long)]
     pub remote: bool,
@@ -165,7 +170,8 @@ impl Args {
     }
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+/// Parses a name and a value.
+pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write it with a name, `=` and a value".to_owned()),

@@ -26,11 +26,12 @@ pub fn role(framework: &str, registry: &Registry) -> Result<String> {
             .collect::<Vec<_>>()
             .join(", ")
     };
+    let page = if built_in.is_some() { framework } else { "declared" };
     let role = known.role_of_command().map(ToOwned::to_owned);
     role.with_context(|| {
         format!(
             "{framework} jobs have several roles ({}), each with a command of its own: write a manifest with them, as in \
-             docs/frameworks/{framework}.md, and run that",
+             docs/frameworks/{page}.md, and run that",
             names()
         )
     })
@@ -103,6 +104,10 @@ fn dns_label(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use trainyard_core::frameworks::FRAMEWORKS;
+
     use super::*;
     use crate::validate::checker::Checker;
 
@@ -148,9 +153,28 @@ mod tests {
             error.starts_with("mxnet jobs have several roles (scheduler, server, worker)"),
             "{error}"
         );
+        for framework in FRAMEWORKS.iter() {
+            let Err(error) = role(framework.name(), &Registry::default()) else {
+                continue;
+            };
+            let page = format!("docs/frameworks/{}.md", framework.name());
+            assert!(error.to_string().contains(&page), "{error}");
+            let file = format!("{}/../../{page}", env!("CARGO_MANIFEST_DIR"));
+            assert!(Path::new(&file).exists(), "{file}");
+        }
         for framework in ["mpi", "horovod", "dask"] {
             assert!(role(framework, &Registry::default()).is_err(), "{framework}");
         }
+        let mut registry = Registry::default();
+        let roles = json!([{"name": "head", "required": true}, {"name": "tail", "required": true}]);
+        let ring = json!({"metadata": {"name": "ring"}, "spec": {"roles": roles}});
+        assert_eq!(registry.declare(&serde_json::from_value(ring).unwrap()), []);
+        let error = role("ring", &registry).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "ring jobs have several roles (head, tail), each with a command of its own: write a manifest with them, as in \
+             docs/frameworks/declared.md, and run that"
+        );
         let unknown = checker.check(&job(&words("true"), 1, "caffe", "worker", None));
         assert!(unknown[0].message.contains("pytorch"), "{unknown:?}");
     }

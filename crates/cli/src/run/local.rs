@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use trainyard_core::view::Settings;
 use trainyard_local::cluster::{self, Cluster};
 use trainyard_local::yard::Yard;
@@ -36,6 +36,8 @@ pub struct LocalCluster {
     cluster: Cluster,
     operator: JoinHandle<()>,
     shutdown: CancellationToken,
+    /// Ends the observer when it is dropped: when pods do not ask any more.
+    _observer: DropGuard,
     notes: Vec<String>,
 }
 
@@ -64,6 +66,9 @@ impl LocalCluster {
                 allows_exec: cluster.serves_pods(),
                 // It is the user's own machine.
                 runs_scripts: true,
+                // No image is pulled and pods are bound at once, so creating pods early gains
+                // nothing, and they would take what others need.
+                waits_inside: false,
             },
             concurrency: CONCURRENCY,
             instance: "trainyard-run".to_owned(),
@@ -72,12 +77,21 @@ impl LocalCluster {
         // There is no other replica, and the metrics are not served.
         let metrics = Arc::new(Metrics::new());
         let engine = Engine::new(cluster.client(), config, Leadership::always(), metrics);
+        let observer = CancellationToken::new();
+        if agent::has_observer(yard)
+            && let Err(error) = serve_observer(&cluster, &engine, &observer).await
+        {
+            notes.push(format!(
+                "pods are not told of what happens to their job, and leave by SIGTERM: {error:#}"
+            ));
+        }
         let shutdown = CancellationToken::new();
         let operator = tokio::spawn(engine.run(shutdown.clone()));
         Ok(Self {
             cluster,
             operator,
             shutdown,
+            _observer: observer.drop_guard(),
             notes,
         })
     }
@@ -99,4 +113,12 @@ impl LocalCluster {
         let _ = self.operator.await;
         self.cluster.stop().await;
     }
+}
+
+/// Serves the observer where pods of this cluster reach it.
+async fn serve_observer(cluster: &Cluster, engine: &Engine, shutdown: &CancellationToken) -> Result<()> {
+    let listener = cluster.listen_for_pods().await?;
+    let listener = listener.context("pods can't reach this process")?;
+    engine.serve_observer(listener, shutdown.clone())?;
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Makes a job that can run here from a file or a command.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Error, Result, anyhow, bail};
 use serde_json::Value;
 use trainyard_api::FieldError;
@@ -107,7 +109,7 @@ pub fn parse(file: &str, content: &str) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// Reads a file with Frameworks.
+/// Reads a file with Frameworks, and nothing else.
 pub fn parse_frameworks(file: &str, content: &str) -> Result<Vec<Value>> {
     let objects = match validate::parse(content) {
         Ok(objects) => objects,
@@ -120,10 +122,11 @@ pub fn parse_frameworks(file: &str, content: &str) -> Result<Vec<Value>> {
                 strip_server_fields(&mut object);
                 frameworks.push(object);
             }
-            _ => bail!(
-                "{file}: document {number} is no Framework: it needs apiVersion trainyard.dev/v1alpha1 and kind Framework"
-            ),
+            _ => bail!("{file}: document {number} {}", validate::NO_FRAMEWORK),
         }
+    }
+    if frameworks.is_empty() {
+        bail!("{file} {}", validate::NO_FRAMEWORKS);
     }
     Ok(frameworks)
 }
@@ -131,8 +134,14 @@ pub fn parse_frameworks(file: &str, content: &str) -> Result<Vec<Value>> {
 /// Checks the Frameworks among the companions, and makes them known to the checker.
 pub fn declare(manifest: &Manifest, checker: &mut Checker) -> Result<()> {
     let is_framework = |object: &&Value| matches!(validate::recognize(object), Recognized::Framework);
+    let mut seen = BTreeSet::new();
     for object in manifest.companions.iter().filter(is_framework) {
         let name = text(object, "/metadata/name").unwrap_or_default();
+        if !seen.insert(name) {
+            bail!(
+                "there are two Frameworks {name:?}, in one file or in several: remove one, or give each its own name"
+            );
+        }
         refuse(
             &format!("the Framework {name:?} is not valid"),
             &checker.check_framework(object),
@@ -325,6 +334,32 @@ spec:
         assert!(other.contains("document 2 is a Deployment"), "{other}");
         let input = parse("-", "").unwrap_err().to_string();
         assert!(input.contains("in the standard input"), "{input}");
+    }
+
+    #[test]
+    fn frameworks_come_from_files_that_have_them_and_each_once() {
+        let ring = "apiVersion: trainyard.dev/v1alpha1\nkind: Framework\nmetadata: {name: ring}\nspec: {}\n";
+        let refused = |text: &str| parse_frameworks("ring.yaml", text).unwrap_err().to_string();
+        assert_eq!(
+            refused("---\n"),
+            "ring.yaml has no Framework: it needs one, with apiVersion trainyard.dev/v1alpha1 and kind Framework"
+        );
+        assert_eq!(
+            refused(&format!("{ring}---\n{JOB}")),
+            "ring.yaml: document 2 is no Framework, which has apiVersion trainyard.dev/v1alpha1 and kind Framework: give \
+             other objects in the job's file"
+        );
+        let declared = |companions: Vec<Value>| {
+            let manifest = Manifest {
+                companions,
+                ..Manifest::default()
+            };
+            declare(&manifest, &mut Checker::new().unwrap())
+        };
+        let one = parse_frameworks("ring.yaml", ring).unwrap();
+        assert!(declared(one.clone()).is_ok());
+        let error = declared([one.clone(), one].concat()).unwrap_err().to_string();
+        assert!(error.starts_with("there are two Frameworks \"ring\""), "{error}");
     }
 
     #[test]

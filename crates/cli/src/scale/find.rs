@@ -14,7 +14,7 @@ use trainyard_api::TrainingJob;
 use trainyard_local::cluster::user_socket::{self, OpenRun, RunSocket};
 
 use super::Args;
-use crate::scratch;
+use crate::{output, scratch};
 
 /// How long a run may take to say which jobs it has. One that was stopped with Ctrl-Z never says.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,9 +79,9 @@ pub async fn find(args: &Args) -> Result<FoundJob> {
     }
     let mut answers = ask_runs(args).await;
     for run in &answers.silent {
-        eprintln!(
-            "trainyard: the run {run} does not answer; if it was stopped with Ctrl-Z, continue it with fg"
-        );
+        output::warn(format_args!(
+            "the run {run} does not answer; if it was stopped with Ctrl-Z, continue it with fg"
+        ));
     }
     match (answers.found.len(), &args.run) {
         (1, _) => Ok(answers.found.remove(0)),

@@ -8,7 +8,7 @@ use trainyard_core::registry::{self, Registry};
 
 use super::readable::readable;
 use super::schema::{self, Findings};
-use super::{Recognized, recognize};
+use super::{Recognized, recognize, text};
 
 pub struct Checker {
     schema: Value,
@@ -26,16 +26,24 @@ impl Checker {
         })
     }
 
-    /// Makes a framework known to the jobs that are checked. Other objects are ignored.
-    /// [`check_framework`](Self::check_framework) returns what is wrong with the framework.
+    /// Makes a framework known to the jobs that are checked, also one with something wrong, so that
+    /// its jobs say so. Other objects are ignored. [`check_framework`](Self::check_framework)
+    /// returns what is wrong with the framework.
     pub fn declare(&mut self, object: &Value) {
         if !matches!(recognize(object), Recognized::Framework) {
             return;
         }
+        let errors = self.check_framework(object);
         let mut object = object.clone();
         object["status"] = Value::Null;
-        if let Ok(framework) = serde_json::from_value::<DeclaredFramework>(object) {
-            self.registry.declare(&framework);
+        match serde_json::from_value::<DeclaredFramework>(object.clone()) {
+            Ok(framework) if errors.is_empty() => {
+                self.registry.declare(&framework);
+            }
+            _ => {
+                let name = text(&object, "/metadata/name").unwrap_or_default();
+                self.registry.declare_unreadable(name, errors);
+            }
         }
     }
 

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use trainyard_eventually::eventually;
 
 use super::home::{Home, Output};
@@ -251,7 +252,7 @@ fn sockets(home: &Home) -> Vec<PathBuf> {
         home.path()
             .join(".cache/trainyard/local/runs")
             .join(run)
-            .join("api")
+            .join("control/api")
     });
     runs.filter(|socket| socket.exists()).collect()
 }
@@ -389,8 +390,13 @@ fn pods_do_not_see_the_socket_of_their_run() {
 
 /// A run on a terminal of its own, and what is typed there.
 fn on_a_terminal(home: &Home, line: &str) -> (Training, ChildStdin) {
+    on_a_terminal_after(home, "true", line)
+}
+
+/// The same, after another command there.
+fn on_a_terminal_after(home: &Home, before: &str, line: &str) -> (Training, ChildStdin) {
     // It says at the end how it has left the terminal.
-    let inner = format!("stty rows 50 cols 200; $PROGRAM {line}; stty -a");
+    let inner = format!("stty rows 50 cols 200; {before}; $PROGRAM {line}; stty -a");
     let terminal = "exec script --quiet --return --echo always --command \"$INNER\" /dev/null";
     let mut command = home.wrapped(&["sh", "-c", terminal], &[]);
     let program = home.path().join("trainyard");
@@ -430,14 +436,196 @@ fn keys_change_the_size_of_a_job() {
             for text in ["keys + and - change it", "elastic succeeded"] {
                 assert!(ended.out.contains(text), "{text}: {}", ended.out);
             }
-            let settings: Vec<&str> = ended.out.split_whitespace().collect();
-            assert!(
-                settings.contains(&"icanon") && settings.contains(&"echo"),
-                "{}",
-                ended.out
-            );
+            assert_shows_what_is_typed(&ended);
         }
     }
+}
+
+/// The terminal waits for whole lines, and shows what is typed.
+fn assert_shows_what_is_typed(ended: &Output) {
+    let settings: Vec<&str> = ended.out.split_whitespace().collect();
+    let is_usual = settings.contains(&"icanon") && settings.contains(&"echo");
+    assert!(is_usual, "{}", ended.out);
+}
+
+#[test]
+fn a_terminal_that_a_killed_run_has_left_is_repaired_by_the_next_one() {
+    let home = Home::own();
+    let script = "until test -e go; do sleep 0.1; done";
+    let size = "--set elastic='{replicas: 1, maxReplicas: 3}' --set roles.worker.replicas=null";
+    let line = format!("run --framework custom {size} -- sh -c '{script}'");
+    let (mut training, _typed) = on_a_terminal_after(&home, "stty -icanon -echo", &line);
+    training.until("keys + and - change it");
+    home.file("go", "");
+    let ended = training.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_shows_what_is_typed(&ended);
+}
+
+/// What a worker does that leaves in order, but not before it may take the next step: then there is
+/// a file of that name.
+const LEAVES_IN_ORDER: &str = "
+trap 'echo asked by TERM; exit 0' TERM
+may() { until test -e $1; do sleep 0.1; done; }
+echo begins $INDEX
+may $TRAINYARD_DRAIN/leave
+may acknowledge
+touch $TRAINYARD_DRAIN/acknowledged
+may save
+echo 7 > $TRAINYARD_DRAIN/checkpoint
+may go
+echo has left
+";
+
+/// A job of workers that run a script.
+fn workers(name: &str, more: &Value, script: &str) -> String {
+    let container = json!({"name": "main", "image": "none", "command": ["sh", "-c", script]});
+    let mut job = json!({
+        "apiVersion": "trainyard.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "framework": {"name": "custom"},
+            "roles": [{"name": "worker", "template": {"spec": {"containers": [container]}}}],
+        },
+    });
+    for (field, value) in more.as_object().unwrap() {
+        job["spec"][field] = value.clone();
+    }
+    job.to_string()
+}
+
+/// Whether pods of its runs hear from the observer: where files can be put into them.
+fn has_observer(home: &Home) -> bool {
+    let report = home.doctor();
+    let abilities = super::list(&report, "/abilities");
+    let mut files = abilities
+        .iter()
+        .filter(|ability| super::text(ability, "/name").contains("files"));
+    report["isolation"] != "Plain" && files.all(|ability| ability["possible"] == true)
+}
+
+#[test]
+fn a_worker_leaves_in_order_and_is_asked_by_no_signal() {
+    for home in Home::each().into_iter().filter(has_observer) {
+        for network in ["pod", "host"] {
+            for name in ["acknowledge", "save", "go"] {
+                let _ = fs::remove_file(home.work().join(name));
+            }
+            let elastic = json!({"elastic": {"replicas": 2, "drainTimeoutSeconds": 3600}});
+            home.file("job.yaml", &workers("orderly", &elastic, LEAVES_IN_ORDER));
+            let line = format!("run job.yaml --network {network}");
+            let (mut training, mut typed) = on_a_terminal(&home, &line);
+            training.until("begins 1");
+            training.until("Running");
+            let scaled = home.call(&["scale", "orderly", "--by", "-1"]);
+            assert_eq!(scaled.code, Some(0), "{scaled:?}");
+            let steps = [
+                ("Requested", "acknowledge"),
+                ("Acknowledged", "save"),
+                ("CheckpointDone", "go"),
+            ];
+            for (step, next) in steps {
+                training.until(&format!("worker 1 leaves: {step}"));
+                home.file(next, "");
+            }
+            training.until("has left");
+            training.until("size 1 ");
+            let log = training.log();
+            assert!(!log.contains("asked by TERM"), "{log}");
+            typed.write_all(&[3]).unwrap();
+            assert_eq!(training.end().code, Some(130));
+        }
+    }
+}
+
+#[test]
+fn a_launcher_runs_the_script_of_a_request() {
+    for home in Home::each().into_iter().filter(has_observer) {
+        let container = |words: &[&str]| {
+            let container = json!({"name": "main", "image": "none", "command": words});
+            json!({"spec": {"containers": [container]}})
+        };
+        let waits = "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done";
+        let roles = json!([
+            {"name": "launcher", "replicas": 1, "template": container(&["sh", "-c", waits])},
+            {"name": "worker", "template": container(&["sh", "-c", waits])},
+        ]);
+        let more = json!({
+            "framework": {"name": "horovod", "horovod": {"controller": "Gloo"}},
+            "elastic": {"replicas": 1, "maxReplicas": 3},
+            "roles": roles,
+        });
+        home.file("job.yaml", &workers("asks", &more, waits));
+        home.file("resize", "echo resize $1 because of $WHY > resized");
+        home.file("fails", "echo there is no room; exit 7");
+        let mut training = Training::start(home.command(&["run", "job.yaml"]));
+        training.until("Running after");
+
+        let script = home.work().join("resize").display().to_string();
+        let line = [
+            "scale",
+            "asks",
+            "--by",
+            "1",
+            "--wait",
+            "--env",
+            "WHY=it's late",
+            "--script",
+            &script,
+        ];
+        let scaled = home.call(&line);
+        assert_eq!(scaled.code, Some(0), "{scaled:?}: {}", training.log());
+        let said = fs::read_to_string(home.work().join("resized")).unwrap();
+        assert_eq!(said, "resize asks-worker-1:1 because of it's late\n");
+        let script = home.work().join("fails").display().to_string();
+        let refused = home.call(&["scale", "asks", "--by", "-1", "--wait", "--script", &script]);
+        let why = "Nobody leaves. Attempt 1 of 1 has ended with exit code 7: there is no room";
+        assert!(
+            refused.code == Some(1) && refused.out.contains(why),
+            "{refused:?}"
+        );
+    }
+}
+
+/// The job as the API of its run has it.
+fn job_of_run(home: &Home, name: &str) -> Value {
+    let mut socket = UnixStream::connect(&sockets(home)[0]).unwrap();
+    let path = format!("/apis/trainyard.dev/v1alpha1/namespaces/default/trainingjobs/{name}");
+    write!(socket, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap()
+}
+
+#[test]
+fn progress_is_in_the_status_of_the_job_and_in_what_is_shown() {
+    let home = Home::own();
+    let script =
+        "echo up; echo step=3 total=9 loss=0.5 >> $TRAINYARD_PROGRESS; until test -e go; do sleep 0.1; done";
+    let mut manifest: Value =
+        serde_json::from_str(&workers("tells", &json!({"progress": "Report"}), script)).unwrap();
+    manifest["spec"]["roles"][0]["replicas"] = json!(1);
+    home.file("job.yaml", &manifest.to_string());
+    let mut training = Training::start(home.command(&["run", "job.yaml", "--output", "json"]));
+    training.until("worker-0 | up");
+    if has_observer(&home) {
+        eventually("the operator has written the progress", || {
+            let job = job_of_run(&home, "tells");
+            let progress = &job["status"]["progress"];
+            let is_there = progress["step"] == 3 && progress["metrics"]["loss"] == "0.5";
+            is_there.then_some(()).ok_or_else(|| job.to_string())
+        });
+    }
+    home.file("go", "");
+    let ended = training.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let summary: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(
+        (&summary["progress"]["step"], &summary["progress"]["total"]),
+        (&json!(3), &json!(9))
+    );
 }
 
 #[test]

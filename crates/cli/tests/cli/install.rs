@@ -7,6 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{id, list, objects, printed, text};
 
-pub const VARIANTS: [&str; 12] = [
+pub const VARIANTS: [&str; 14] = [
     "install",
     "install --namespace elsewhere --image registry.example/t:1 --replicas 3",
     "install --watch-namespace team-a --watch-namespace team-b",
@@ -29,6 +30,8 @@ pub const VARIANTS: [&str; 12] = [
     "install --scripts=unreviewed --no-webhooks",
     "install --ares-observer",
     "install --ares-observer --no-webhooks --no-agent",
+    "install --watch-namespace team-a --no-cluster-writes --network-policies",
+    "install --exec --network-policies --ares-observer",
 ];
 
 pub fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
@@ -70,6 +73,7 @@ fn every_object_is_what_kubernetes_expects() {
                 "CustomResourceDefinition" => round_trip::<CustomResourceDefinition>(object),
                 "ServiceAccount" => round_trip::<ServiceAccount>(object),
                 "ClusterRole" => round_trip::<ClusterRole>(object),
+                "NetworkPolicy" => round_trip::<NetworkPolicy>(object),
                 "ClusterRoleBinding" => round_trip::<ClusterRoleBinding>(object),
                 "Role" => round_trip::<Role>(object),
                 "RoleBinding" => round_trip::<RoleBinding>(object),
@@ -112,7 +116,10 @@ fn no_object_is_there_twice_and_all_are_labelled() {
 #[test]
 fn nothing_is_labelled_like_a_child_of_a_job() {
     for line in VARIANTS {
-        let text = json!(objects(line)).to_string();
+        let mut objects = objects(line);
+        // A policy only names them.
+        objects.retain(|object| object["kind"] != "NetworkPolicy");
+        let text = json!(objects).to_string();
         assert!(!text.contains("app.kubernetes.io/managed-by"), "{line}");
     }
 }
@@ -249,6 +256,32 @@ fn no_request_with_a_script_comes_past_its_webhook() {
         );
         assert!(args.contains(&json!("--scripts=reviewed")), "{line}");
     }
+}
+
+/// The operator creates those of ours that belong to others, whose users were reviewed.
+#[test]
+fn requests_of_other_operators_with_a_script_are_reviewed_in_the_place_of_ours() {
+    let objects = objects("install --compat=et --namespace here");
+    let validating = find(&objects, "ValidatingWebhookConfiguration", "trainyard");
+    let hooks = list(validating, "/webhooks").iter();
+    let hooks = hooks.filter(|hook| text(hook, "/name").starts_with("script."));
+    let conditions = hooks.map(|hook| {
+        assert_eq!(hook["failurePolicy"], "Fail");
+        let conditions = list(hook, "/matchConditions").iter();
+        let about_user = conditions.filter(|one| text(one, "/expression").contains("userInfo"));
+        let about_user: Vec<&str> = about_user.map(|one| text(one, "/expression")).collect();
+        (text(hook, "/name"), about_user.join(" "))
+    });
+    let not_the_operator = "request.userInfo.username != 'system:serviceaccount:here:trainyard-operator'";
+    assert_eq!(
+        conditions.collect::<Vec<_>>(),
+        [
+            ("script.scaleins.trainyard.dev", not_the_operator.to_owned()),
+            ("script.scaleouts.trainyard.dev", not_the_operator.to_owned()),
+            ("script.scaleins.kai.alibabacloud.com", String::new()),
+            ("script.scaleouts.kai.alibabacloud.com", String::new()),
+        ]
+    );
 }
 
 #[test]

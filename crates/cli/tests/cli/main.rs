@@ -18,6 +18,7 @@ mod home;
 mod install;
 mod local;
 mod machine;
+mod migrating;
 mod operator;
 mod quickstart;
 mod rights;
@@ -42,8 +43,13 @@ fn trainyard(line: &str) -> Output {
 
 /// As [`trainyard`], with text on the standard input.
 fn trainyard_with(line: &str, input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_trainyard"))
-        .args(line.split_whitespace())
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainyard"));
+    output_of(command.args(line.split_whitespace()), input)
+}
+
+/// Runs a command to its end, with text on its standard input.
+fn output_of(command: &mut Command, input: &str) -> Output {
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

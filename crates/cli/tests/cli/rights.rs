@@ -186,6 +186,107 @@ fn watching_namespaces_takes_the_rights_elsewhere_away() {
     );
 }
 
+/// What is left is to read, and to ask the API server a question, which stores nothing.
+#[test]
+fn without_cluster_writes_nothing_is_changed_outside_of_the_namespaces() {
+    for line in VARIANTS
+        .into_iter()
+        .filter(|line| line.contains("--no-cluster-writes"))
+    {
+        let objects = objects(line);
+        let of_operator = of_kind(&objects, "ClusterRole")
+            .into_iter()
+            .filter(|role| text(role, "/metadata/name") == "trainyard-operator");
+        for rule in of_operator.flat_map(|role| list(role, "/rules")) {
+            let asks = rule["resources"] == json!(["subjectaccessreviews"]);
+            let reads = |verb: &Value| ["get", "list", "watch"].iter().any(|read| verb == read);
+            assert!(asks || list(rule, "/verbs").iter().all(reads), "{line}: {rule}");
+        }
+        assert_eq!(of_kind(&objects, "ClusterRoleBinding").len(), 1, "{line}");
+    }
+}
+
+/// Every right of every account that an installation makes or changes, in every mode, as it was
+/// reviewed. A difference is a right that somebody gets or loses: review `rights.txt` with it.
+#[test]
+fn rights_are_those_that_were_reviewed() {
+    let mut found = Vec::new();
+    for line in VARIANTS {
+        found.push(format!("# trainyard {line}"));
+        let objects = objects(line);
+        let roles = of_kind(&objects, "ClusterRole")
+            .into_iter()
+            .chain(of_kind(&objects, "Role"));
+        for role in roles {
+            let (name, namespace) = (text(role, "/metadata/name"), text(role, "/metadata/namespace"));
+            let place = if namespace.is_empty() {
+                "cluster"
+            } else {
+                namespace
+            };
+            for rule in list(role, "/rules") {
+                let words = |field: &str| {
+                    let words = list(rule, field).iter().filter_map(Value::as_str);
+                    words
+                        .map(|word| if word.is_empty() { "core" } else { word })
+                        .collect::<Vec<_>>()
+                        .join(",")
+                };
+                let (group, what, verbs, only) = (
+                    words("/apiGroups"),
+                    words("/resources"),
+                    words("/verbs"),
+                    words("/resourceNames"),
+                );
+                let only = if only.is_empty() {
+                    only
+                } else {
+                    format!(" of {only}")
+                };
+                found.push(format!("{place} {name}: {group} {what}{only}: {verbs}"));
+            }
+        }
+        found.push(String::new());
+    }
+    let found = found.join("\n") + "\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/rights.txt");
+    if std::env::var_os("UPDATE_RIGHTS").is_some() {
+        std::fs::write(path, &found).unwrap();
+    }
+    let reviewed = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(
+        found, reviewed,
+        "review the difference, then run this with UPDATE_RIGHTS=1"
+    );
+}
+
+/// Pods of jobs reach the observers, and nobody else does.
+#[test]
+fn network_policies_open_the_observers_to_pods_of_jobs_alone() {
+    let objects = objects("install --watch-namespace team-a --network-policies --ares-observer");
+    let policy = find(&objects, "NetworkPolicy", "trainyard-operator");
+    assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress"]));
+    let rules = list(policy, "/spec/ingress");
+    let ports = |rule: &Value| -> Vec<u64> {
+        list(rule, "/ports")
+            .iter()
+            .filter_map(|port| port["port"].as_u64())
+            .collect()
+    };
+    assert_eq!((ports(&rules[0]), rules[0].get("from")), (vec![8080, 9443], None));
+    assert_eq!(ports(&rules[1]), [9444, 8081]);
+    let from = &rules[1]["from"][0];
+    assert_eq!(
+        from["podSelector"]["matchLabels"],
+        json!({"app.kubernetes.io/managed-by": "trainyard"})
+    );
+    assert_eq!(
+        from["namespaceSelector"]["matchExpressions"][0]["values"],
+        json!(["team-a"])
+    );
+    assert!(of_kind(&super::objects("install"), "NetworkPolicy").is_empty());
+}
+
 #[test]
 fn every_right_is_bound_to_the_operator() {
     for line in VARIANTS {

@@ -133,7 +133,8 @@ fn what_no_server_stores_is_found() {
     let name = format!("name: {}", "x".repeat(10_000));
     let found = error("name: pytorch", &name);
     assert!(found.len() < 2500, "what is quoted is cut: {found}");
-    assert!(found.ends_with("standalone, custom"), "{found}");
+    assert!(found.contains("standalone, custom, or declare it: "), "{found}");
+    assert!(found.ends_with(" --framework-file"), "{found}");
 }
 
 /// The value is not repeated: YAML has read `no` as false, 0777 as 511 and 1.10 as 1.1.
@@ -448,6 +449,11 @@ fn what_is_wrong_with_a_framework_is_said_with_it() {
     let said = errors(&unknown);
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].starts_with("spec.image: "), "{said:?}");
+    let job = GOOD.replace("{name: pytorch}", "{name: ring}");
+    let of_job = &validate(&format!("{unknown}{job}")).1["documents"][1]["errors"];
+    let message = of_job[0]["message"].as_str().unwrap();
+    let expected = "the Framework \"ring\" can't be used until its declaration is corrected: spec.image: ";
+    assert!(message.starts_with(expected), "{of_job}");
 }
 
 #[test]
@@ -472,5 +478,31 @@ fn frameworks_come_from_files_of_their_own() {
     let output = trainyard_with(&line, &job);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("kind: Framework"), "{text}");
+    for (name, content, said) in [
+        ("empty.yaml", "---\n", "this file has no Framework"),
+        ("job.yaml", GOOD, "this is no Framework"),
+        ("twice.yaml", RING, "document 1 of "),
+    ] {
+        let other = directory.join(name);
+        std::fs::write(&other, content).unwrap();
+        let (file, other) = (file.display(), other.display());
+        let line = format!("validate --framework-file {file} --framework-file {other} -f -");
+        let output = trainyard_with(&line, &job);
+        let report = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{report}");
+        assert!(report.contains(said), "{report}");
+    }
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// A name may be anything that YAML can hold, and what is said of it is read on a terminal.
+#[test]
+fn names_move_no_cursor_and_change_no_title() {
+    let bad = GOOD.replace("name: mnist", "name: \"\\e]0;mine\\a\"");
+    let bad = bad.replace("name: pytorch", "name: \"\\e[2Jpytorch\"");
+    let output = trainyard_with("validate -f -", &bad);
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("\\u{1b}[2Jpytorch"), "{said}");
+    assert!(!said.contains(['\u{1b}', '\u{7}']), "{said:?}");
 }

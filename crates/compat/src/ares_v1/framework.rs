@@ -24,13 +24,23 @@ const HOST_FILE: &str = "/etc/mpi/hostfile";
 /// What its `frameworkType` says about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framework {
-    Bagua { elastic: bool },
+    Bagua {
+        elastic: bool,
+    },
     Custom,
-    Dask { leads: bool, works: bool },
+    Dask {
+        leads: bool,
+        works: bool,
+    },
     Mpi,
     Pytorch,
     Standalone,
-    Tensorflow { dynamic: bool, has_chief: bool },
+    Tensorflow {
+        dynamic: bool,
+        has_chief: bool,
+    },
+    /// None, or one that there is not: what else is wrong with the job is found all the same.
+    Unknown,
 }
 
 type Roles = BTreeMap<String, TheirRole>;
@@ -70,6 +80,7 @@ impl Framework {
             Self::Pytorch => "pytorch",
             Self::Standalone => "standalone",
             Self::Tensorflow { .. } => "tensorflow",
+            Self::Unknown => "unknown",
         }
     }
 
@@ -80,7 +91,7 @@ impl Framework {
             Self::Bagua { elastic: false } | Self::Pytorch => &[MASTER, WORKER],
             Self::Dask { .. } | Self::Mpi => &[LAUNCHER],
             Self::Tensorflow { .. } => &[MASTER, CHIEF, WORKER],
-            Self::Custom => &[],
+            Self::Custom | Self::Unknown => &[],
         }
     }
 
@@ -116,7 +127,7 @@ impl Framework {
     pub fn main_container(self) -> Option<&'static str> {
         match self {
             // Lists of hosts are in the first container.
-            Self::Mpi | Self::Custom | Self::Standalone => None,
+            Self::Mpi | Self::Custom | Self::Standalone | Self::Unknown => None,
             _ => Some(self.name()),
         }
     }
@@ -126,7 +137,7 @@ impl Framework {
         let rolls = match self {
             Self::Custom | Self::Standalone | Self::Dask { .. } => true,
             Self::Tensorflow { dynamic, .. } => dynamic,
-            Self::Bagua { .. } | Self::Mpi | Self::Pytorch => false,
+            Self::Bagua { .. } | Self::Mpi | Self::Pytorch | Self::Unknown => false,
         };
         rolls.then_some(UpdatePolicy::Roll)
     }
@@ -143,9 +154,10 @@ impl Framework {
         }
         let mut need = |names: &[&str]| {
             for name in names.iter().filter(|name| !roles.contains_key(**name)) {
+                let which = if *name == LEAD_WORKER { " with workers" } else { "" };
                 errors.push(FieldError::new(
                     format!("{ROLES}.{name}"),
-                    format!("is missing: a job of {} needs this role", self.name()),
+                    format!("is missing: a job of {}{which} needs this role", self.name()),
                 ));
             }
         };
@@ -156,7 +168,7 @@ impl Framework {
             Self::Dask { .. } => need(&[LAUNCHER, SCHEDULER]),
             Self::Mpi => need(&[LAUNCHER, WORKER]),
             Self::Standalone => need(&[WORKER]),
-            Self::Custom | Self::Tensorflow { .. } => {}
+            Self::Custom | Self::Tensorflow { .. } | Self::Unknown => {}
         }
         match self {
             Self::Bagua { elastic } => errors.extend(check_bagua(elastic, spec, roles)),
@@ -168,7 +180,7 @@ impl Framework {
                     .filter(|(_, role)| container(role, self.name()).is_none());
                 errors.extend(missing.map(|(name, _)| no_container(name, self.name())));
             }
-            Self::Custom | Self::Mpi | Self::Standalone => {}
+            Self::Custom | Self::Mpi | Self::Standalone | Self::Unknown => {}
         }
         errors
     }
@@ -211,7 +223,7 @@ impl Framework {
                     ..TensorflowOptions::default()
                 });
             }
-            Self::Custom | Self::Standalone => {}
+            Self::Custom | Self::Standalone | Self::Unknown => {}
         }
         options
     }
@@ -312,7 +324,7 @@ fn check_bagua(elastic: bool, spec: &Spec, roles: &Roles) -> Vec<FieldError> {
     if ports < least {
         errors.push(FieldError::new(
             "spec.availablePorts",
-            format!("{ports} ports are not enough: give at least {least}, {why}"),
+            format!("{}: give at least {least}, {why}", not_enough(ports)),
         ));
     }
     if !elastic && roles.contains_key(ETCD) {
@@ -342,11 +354,24 @@ fn check_dask(roles: &Roles) -> Vec<FieldError> {
             (!range.contains(&ports)).then(|| {
                 FieldError::new(
                     format!("{ROLES}.{name}.template.spec.containers[{at}].ports"),
-                    format!("has {ports} ports: the container \"dask\" of the {name} needs {what}"),
+                    format!(
+                        "has {}: the container \"dask\" of the {name} needs {what}",
+                        counted(ports)
+                    ),
                 )
             })
         })
         .collect()
+}
+
+fn counted(ports: usize) -> String {
+    let plural = if ports == 1 { "" } else { "s" };
+    format!("{ports} port{plural}")
+}
+
+fn not_enough(ports: usize) -> String {
+    let verb = if ports == 1 { "is" } else { "are" };
+    format!("{} {verb} not enough", counted(ports))
 }
 
 /// What is wrong with the master of PyTorch.
@@ -392,7 +417,8 @@ fn ports<'a>(role: Option<&'a TheirRole>, container: &str) -> &'a [ContainerPort
 
 /// What is wrong with lists of hosts that a role asks for.
 pub fn check_host_files(framework: Framework, role: &str) -> Option<FieldError> {
-    (framework != Framework::Mpi || role != LAUNCHER).then(|| {
+    let has_lists = framework == Framework::Mpi && role == LAUNCHER;
+    (!has_lists && framework != Framework::Unknown).then(|| {
         FieldError::new(
             format!("{ROLES}.{role}.dependence.mpiHostFile"),
             format!("only the launcher of a job of mpi has lists of hosts ({HOST_FILES}): remove it"),

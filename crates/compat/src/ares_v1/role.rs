@@ -21,7 +21,7 @@ pub fn roles(
     errors: &mut Vec<FieldError>,
 ) -> Vec<RoleSpec> {
     let names: Vec<String> = given.keys().cloned().collect();
-    let converted = given.into_iter().filter_map(|(name, role)| {
+    let converted = given.into_iter().map(|(name, role)| {
         let converter = Converter {
             framework,
             name: &name,
@@ -46,12 +46,7 @@ impl Converter<'_> {
         format!("{ROLES}.{}.{field}", self.name)
     }
 
-    fn convert(
-        &self,
-        given: TheirRole,
-        notes: &mut Vec<String>,
-        errors: &mut Vec<FieldError>,
-    ) -> Option<RoleSpec> {
+    fn convert(&self, given: TheirRole, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) -> RoleSpec {
         if let Some(controller) = given.controller.filter(|controller| controller != "Pod") {
             notes.push(format!(
                 "{}: {controller} had no effect: all roles have pods; left out",
@@ -64,14 +59,15 @@ impl Converter<'_> {
         let is_default = self.framework == Framework::Mpi && policy.failed.is_none();
         let fails = policy.node_down_as_failed.unwrap_or_default() || is_default;
         let restart_policy = self.restart_policy(given.restart_policy, notes);
-        let template = self.template(given.template, notes, errors)?;
+        // One that is missing is an error. The role keeps its place among the others.
+        let template = self.template(given.template, notes, errors).unwrap_or_default();
         let containers = template.spec.iter().flat_map(|pod| &pod.containers);
         let mut names = containers.map(|container| container.name.as_str());
         let main = self
             .framework
             .main_container()
             .filter(|main| names.any(|name| name == *main));
-        Some(RoleSpec {
+        RoleSpec {
             name: self.name.to_owned(),
             replicas: Some(given.replicas.unwrap_or(1)),
             container: main.map(str::to_owned),
@@ -82,7 +78,7 @@ impl Converter<'_> {
             node_down_policy: fails.then_some(NodeDownPolicy::Fail),
             depends_on: Some(depends_on),
             ..RoleSpec::default()
-        })
+        }
     }
 
     fn restart_policy(&self, given: Option<RestartPolicy>, notes: &mut Vec<String>) -> RestartPolicy {

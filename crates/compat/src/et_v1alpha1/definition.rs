@@ -136,13 +136,13 @@ pub fn request(kind: KindId, scale: ScaleKind) -> Value {
                 "properties": {"name": text("Its name.")},
             },
             "timeout": count("Seconds that the change may take; left out, 60."),
-            "script": text("A program in the launcher. It can't be run here."),
+            "script": text("A program in the launcher, with its arguments. No shell reads it."),
             "env": {
                 "type": "array",
                 "description": "The environment of the script.",
                 "items": {"type": "object", "properties": {"name": text("A name."), "value": text("A value.")}},
             },
-            "backoffLimit": count("How often the script is tried."),
+            "backoffLimit": count("How often a script that fails is tried again; left out, 0."),
         },
     });
     spec["properties"][change.0] = change.1;

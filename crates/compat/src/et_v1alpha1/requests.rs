@@ -1,30 +1,32 @@
 //! The requests of et-operator. Each owns a request of ours of the same name.
 
+mod script;
+
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::EnvVar;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use trainyard_api::names::ANNOTATION_CREATED;
-use trainyard_api::scale_request::{JobRef, TIMEOUT_SECONDS, ToAdd, ToDelete};
+use trainyard_api::names::{ANNOTATION_CREATED, MANAGED_BY};
+use trainyard_api::scale_request::{JobRef, SCRIPT_EXECUTED, TIMEOUT_SECONDS, ToAdd, ToDelete};
 use trainyard_api::validate::{validate_scale_in, validate_scale_out};
 use trainyard_api::{
-    FieldError, ScaleIn, ScaleInSpec, ScaleKind, ScaleOut, ScaleOutSpec, ScalePhase, TrainingJob,
+    FieldError, ScaleIn, ScaleInSpec, ScaleKind, ScaleOut, ScaleOutSpec, ScalePhase, ScaleRequestStatus,
+    TrainingJob,
 };
 use trainyard_core::foreign::{
     Child, ChildAction, ChildKind, ForeignKind, ForeignNote, ForeignPlan, ForeignView, NewRequest,
 };
 use trainyard_core::scale_request::ScaleRequest;
 
+use self::script::Script;
 use super::status::{CREATED, REASON_SCALING, SCALE_FAILED, SCALE_SUCCEEDED, SCALING, full_name, reason};
 use super::{FLAG, GROUP, KIND, VERSION, definition};
 use crate::child::{KindId, Kinship, kinship, owner};
 use crate::notes::{self, Condition, Tone};
 use crate::report::{Conditions, Problem, is_true};
 use crate::{Purpose, lines, paths, read};
-
-/// The list of hosts has changed, or a script was run. Here it is always the list.
-const SCRIPT_EXECUTED: &str = "ScriptExecuted";
 
 /// Where users wrote what is elsewhere in a request of ours.
 const PATHS: [(&str, &str); 2] = [
@@ -46,7 +48,7 @@ struct Spec {
     to_add: Option<TheirToAdd>,
     timeout: Option<i32>,
     script: Option<String>,
-    env: Option<Value>,
+    env: Option<Vec<EnvVar>>,
     backoff_limit: Option<i32>,
 }
 
@@ -97,6 +99,10 @@ impl ForeignKind for RequestKind {
         self.0.plural()
     }
 
+    fn component(&self) -> &'static str {
+        MANAGED_BY
+    }
+
     fn definition(&self) -> Value {
         definition::request(self.id(), self.0)
     }
@@ -134,6 +140,14 @@ impl ForeignKind for RequestKind {
         }
     }
 
+    fn refuse(&self, view: &ForeignView<'_>, why: &str) -> ForeignPlan {
+        let metadata = read::identity(view.object);
+        if metadata.deletion_timestamp.is_some() || has_ended(view.object) {
+            return ForeignPlan::default();
+        }
+        self.failed(view, &metadata, why)
+    }
+
     fn notes(&self, before: Option<&Value>, after: &Value) -> Vec<ForeignNote> {
         notes::notes(before, after, event)
     }
@@ -163,13 +177,11 @@ impl RequestKind {
     pub fn convert(&self, object: Value, purpose: Purpose) -> Result<ConvertedRequest, Vec<FieldError>> {
         let read::Object {
             metadata,
-            spec,
+            mut spec,
             mut notes,
         } = read::object::<Spec>(object, purpose)?;
-        let mut errors = script_problem(&spec);
-        if errors.is_empty() && (spec.env.is_some() || spec.backoff_limit.is_some()) {
-            notes.push("spec: env and backoffLimit are for scripts, and there is none; left out".to_owned());
-        }
+        let mut errors = Vec::new();
+        let script = Script::of(&mut spec, &mut notes, &mut errors);
         let name = spec.selector.as_ref().and_then(|selector| selector.name.clone());
         let job_ref = JobRef {
             name: name.unwrap_or_default(),
@@ -182,6 +194,10 @@ impl RequestKind {
                     job_ref,
                     to_delete: Some(victims(spec.to_delete, &mut errors)),
                     timeout_seconds,
+                    script: script.program,
+                    args: script.args,
+                    env: script.env,
+                    backoff_limit: script.backoff_limit,
                     ..ScaleInSpec::default()
                 };
                 let found = validate_scale_in(None, &spec);
@@ -196,6 +212,10 @@ impl RequestKind {
                     job_ref,
                     to_add: count.map(|count| ToAdd { count }),
                     timeout_seconds,
+                    script: script.program,
+                    args: script.args,
+                    env: script.env,
+                    backoff_limit: script.backoff_limit,
                     ..ScaleOutSpec::default()
                 };
                 let found = validate_scale_out(None, &spec);
@@ -294,13 +314,15 @@ impl RequestKind {
             let decided = decided.map_or("", |known| &*known.message);
             add(SCALING, phase == ScalePhase::Scaling, REASON_SCALING, decided);
         }
+        // There, the list of hosts is what is changed where there is no script.
+        let follows = (phase == ScalePhase::ScaleSucceeded && has_begun)
+            .then_some("The list of hosts of the launcher follows the workers.");
+        if let Some(message) = executed(child).or(follows) {
+            add(SCRIPT_EXECUTED, true, SCRIPT_EXECUTED, message);
+        }
         match phase {
             ScalePhase::Created | ScalePhase::Scaling => {}
             ScalePhase::ScaleSucceeded => {
-                if has_begun {
-                    let message = "The list of hosts of the launcher follows the workers.";
-                    add(SCRIPT_EXECUTED, true, SCRIPT_EXECUTED, message);
-                }
                 add(SCALE_SUCCEEDED, true, &reason(self.0, "Succeeded"), message);
             }
             ScalePhase::ScaleFailed => add(SCALE_FAILED, true, &reason(self.0, "Failed"), message),
@@ -366,15 +388,12 @@ fn status(conditions: Vec<Value>, phase: &str, more: Map<String, Value>) -> Valu
     status.into()
 }
 
-/// What keeps a request with a script from being carried out: nobody runs scripts yet.
-fn script_problem(spec: &Spec) -> Vec<FieldError> {
-    let given = spec.script.as_ref().filter(|script| !script.is_empty());
-    let message = "scripts can't be run here: the list of hosts follows the workers without one. Remove it if it does no more \
-                   than that";
-    given
-        .map(|_| FieldError::new("spec.script", message))
-        .into_iter()
-        .collect()
+/// What the condition says of a script that has succeeded. Attempts that fail are in the message of
+/// ours alone.
+fn executed(child: &ScaleRequestStatus) -> Option<&str> {
+    let mut conditions = child.conditions.iter();
+    let known = conditions.find(|known| known.type_ == SCRIPT_EXECUTED && known.status == "True");
+    known.map(|known| &*known.message)
 }
 
 fn misplaced(path: &str, is_given: bool, instead: &str) -> Option<FieldError> {

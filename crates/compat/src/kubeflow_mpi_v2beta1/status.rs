@@ -50,7 +50,7 @@ pub fn status(report: &Report<'_>) -> Value {
     status.extend(report.times().map(|(field, time)| (field.to_owned(), time)));
     let roles = [("Launcher", LAUNCHER), ("Worker", WORKER)];
     let roles = roles.into_iter().filter_map(|(theirs, ours)| {
-        let role = report.role(ours)?;
+        let role = report.counts(ours)?;
         let counts = [
             ("active", role.active),
             ("succeeded", role.succeeded),

@@ -11,14 +11,16 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/fixture.rs"]
+mod fixture;
 
 mod bugs;
 mod children;
 mod life;
 mod refusals;
 
-use common::{of_job, stored, view};
-use serde_json::{Value, json};
+use common::{stored, view};
+use serde_json::Value;
 use trainyard_api::TrainingJob;
 use trainyard_compat::served;
 use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan};
@@ -77,15 +79,7 @@ fn object(name: &str) -> Value {
 
 /// An object of which one field was changed; `null` removes it.
 fn with(name: &str, pointer: &str, value: Value) -> Value {
-    let mut object = object(name);
-    let (parent, member) = pointer.rsplit_once('/').unwrap();
-    let parent = object.pointer_mut(parent).unwrap().as_object_mut().unwrap();
-    if value.is_null() {
-        parent.remove(member).unwrap();
-    } else {
-        parent.insert(member.to_owned(), value);
-    }
-    object
+    fixture::changed(object(name), pointer, value)
 }
 
 fn kind() -> &'static dyn ForeignKind {
@@ -109,30 +103,12 @@ fn child(object: &Value) -> TrainingJob {
 
 /// The object after the status was written that its child gives it.
 fn told(object: &Value, child: &TrainingJob) -> Value {
-    let mut object = object.clone();
-    if let Some(status) = plan(&object, of_job(child)).status {
-        object["status"] = status;
-    }
-    object
+    fixture::told(kind(), object, child)
 }
 
 /// A child with a status as the engine writes it.
 fn at(object: &Value, status: Value) -> TrainingJob {
-    let mut job = child(object);
-    let mut whole = json!({
-        "conditions": [{
-            "type": "Accepted", "status": "True", "reason": "Valid", "message": "",
-            "lastTransitionTime": "2026-02-03T04:00:00Z",
-        }],
-        "roles": [],
-        "startTime": "2026-02-03T04:00:01Z",
-    });
-    let Value::Object(members) = status else {
-        panic!("{status}")
-    };
-    whole.as_object_mut().unwrap().extend(members);
-    job.status = Some(serde_json::from_value(whole).unwrap());
-    job
+    fixture::at(child(object), status)
 }
 
 /// Why an object is not run: its phase, and the reason and message of its last condition.

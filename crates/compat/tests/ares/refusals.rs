@@ -22,7 +22,7 @@ use super::{child, kind, object, plan, refused, told, with};
 #[case::an_empty_policy("custom", "/spec/jobPhasePolicy/failed", json!([null]), "spec.jobPhasePolicy.failed[0]: is empty: give it a value, or remove it")]
 #[case::a_flat_policy("custom", "/spec/jobPhasePolicy/failed", json!(["hub"]), "spec.jobPhasePolicy.failed[0]: must be of type array, not string")]
 #[case::a_list_of_roles("custom", "/spec/roleSpecs", json!([]), "spec.roleSpecs: must be of type object, not array")]
-#[case::a_huge_number("custom", "/spec/roleSpecs/train/replicas", json!(1_i64 << 40), "spec.roleSpecs.train.replicas: 1099511627776 is too large")]
+#[case::a_huge_number("custom", "/spec/roleSpecs/train/replicas", json!(1_i64 << 40), "spec.roleSpecs.train.replicas: 1099511627776 is too large: give at most 2147483647")]
 #[case::a_fraction("custom", "/spec/roleSpecs/train/replicas", json!(1.5), "spec.roleSpecs.train.replicas: must be of type integer, not number")]
 #[case::a_framework_of_text("custom", "/spec/framework", json!("mpi"), "spec.framework: must be of type object, not string")]
 #[case::a_policy_nobody_knows(
@@ -49,6 +49,12 @@ use super::{child, kind, object, plan, refused, told, with};
     "/spec/roleSpecs/hub/template",
     Value::Null,
     "spec.roleSpecs.hub.template: is missing"
+)]
+#[case::two_leaders(
+    "tensorflow",
+    "/spec/roleSpecs/master",
+    pod("tensorflow"),
+    "spec.roleSpecs.master: chief and master are two words for the role that leads"
 )]
 #[case::no_containers("custom", "/spec/roleSpecs/hub/template/spec/containers", json!([]), "spec.roleSpecs.hub.template.spec.containers: ")]
 #[case::no_pods("custom", "/spec/roleSpecs/train/replicas", json!(0), "spec.roleSpecs.train.replicas: 0 pods")]
@@ -98,7 +104,7 @@ use super::{child, kind, object, plan, refused, told, with};
     Value::Null,
     "spec.roleSpecs.worker: is missing: a job of mpi needs this role"
 )]
-#[case::few_ports("bagua", "/spec/availablePorts", json!([7001]), "spec.availablePorts: 1 ports are not enough: give at least 2")]
+#[case::few_ports("bagua", "/spec/availablePorts", json!([7001]), "spec.availablePorts: 1 port is not enough: give at least 2")]
 #[case::no_ports(
     "bagua",
     "/spec/availablePorts",
@@ -129,13 +135,13 @@ use super::{child, kind, object, plan, refused, told, with};
     "dask",
     "/spec/roleSpecs/leadworker",
     Value::Null,
-    "spec.roleSpecs.leadworker: is missing"
+    "spec.roleSpecs.leadworker: is missing: a job of dask with workers needs this role"
 )]
 #[case::one_port(
     "dask",
     "/spec/roleSpecs/scheduler/template/spec/containers/0/ports",
     json!([{"containerPort": 1}]),
-    "spec.roleSpecs.scheduler.template.spec.containers[0].ports: has 1 ports"
+    "spec.roleSpecs.scheduler.template.spec.containers[0].ports: has 1 port: the container \"dask\" of the scheduler needs 2 ports"
 )]
 #[case::the_same_ports(
     "dask",
@@ -225,6 +231,54 @@ fn all_that_is_wrong() {
     let notes = kind().notes(None, &plan(&bad, Child::None).status.unwrap());
     assert_eq!(notes[0].reason, "InvalidDefinition");
     assert!(notes[0].warning);
+}
+
+/// Also what only our own rules find, and what is wrong beside a framework that there is not.
+#[rstest]
+#[case::of_an_unknown_framework("spark", "spec.frameworkType: there is no framework \"spark\"")]
+#[case::of_a_known_one(
+    "custom",
+    "spec.roleSpecs.train.dependence.mpiHostFile: only the launcher of a job of mpi"
+)]
+fn all_that_two_stages_find(#[case] framework: &str, #[case] first: &str) {
+    let mut bad = object("custom");
+    bad["spec"]["frameworkType"] = framework.into();
+    let roles = &mut bad["spec"]["roleSpecs"];
+    roles["hub"]["template"] = Value::Null;
+    roles["prepare"]["replicas"] = json!(0);
+    roles["train"]["dependence"]["mpiHostFile"] = json!("/hosts");
+    let (_, _, message) = refused(&bad);
+    let wanted = [
+        first,
+        "spec.roleSpecs.hub.template: is missing",
+        "spec.roleSpecs.prepare.replicas: 0 pods",
+    ];
+    let mut lines: Vec<&str> = message.lines().collect();
+    for wanted in wanted {
+        let position = lines.iter().position(|line| line.starts_with(wanted));
+        lines.remove(position.unwrap_or_else(|| panic!("{wanted} is not in {message}")));
+    }
+    assert_eq!(lines, [""; 0]);
+}
+
+/// Fields of a wrong type are told together.
+#[test]
+fn all_that_can_not_be_read() {
+    let mut bad = object("custom");
+    bad["spec"]["roleSpecs"]["train"]["replicas"] = json!("two");
+    bad["spec"]["roleSpecs"]["hub"]["restartPolicy"] = json!("Sometimes");
+    bad["spec"]["jobPhasePolicy"] = json!({"failed": ["hub", ["train"]]});
+    let (_, _, message) = refused(&bad);
+    let mut lines: Vec<&str> = message.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            "spec.jobPhasePolicy.failed[0]: must be of type array, not string",
+            "spec.roleSpecs.hub.restartPolicy: \"Sometimes\" is not possible: give one of Never, OnFailure, Always, ExitCode",
+            "spec.roleSpecs.train.replicas: must be of type integer, not string",
+        ]
+    );
 }
 
 /// AresOperator never looks at such a job again.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use trainyard_api::TrainingJob;
 use trainyard_core::foreign::{Child, ForeignView};
-use trainyard_core::view::{Agent, Settings};
+use trainyard_core::view::{Agent, PodPhase, PodRow, Settings};
 
 static DEFAULT_SETTINGS: LazyLock<Settings> = LazyLock::new(Settings::default);
 
@@ -52,4 +52,28 @@ pub fn settings() -> Settings {
 /// A child that is a job, of whose pods nothing is known.
 pub fn of_job(job: &TrainingJob) -> Child<'_> {
     Child::Job { job, pods: &[] }
+}
+
+/// A pod, as the operator sees it.
+#[allow(dead_code, reason = "not all who use this module look at pods")]
+pub fn pod(name: &str, phase: PodPhase) -> PodRow {
+    PodRow {
+        name: name.into(),
+        uid: name.into(),
+        node: None,
+        phase,
+        lingers: false,
+        ready: true,
+        address: None,
+        terminating: false,
+        labelled: true,
+        passed_on: 0,
+        released: true,
+        waits: false,
+        template: None,
+        spec: None,
+        attempt: 0,
+        end: None,
+        trouble: None,
+    }
 }

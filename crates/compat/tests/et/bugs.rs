@@ -1,11 +1,15 @@
-//! Defects of et-operator that this one must not have, each by a name of its own. What needs a
-//! cluster is in the scenarios; what holds of all requests is in the tests of `trainyard-core`.
+//! Defects of et-operator that its kinds must not have, each by a name of its own. The table in
+//! `docs/migrating/et-operator.md` has them all: what holds of all requests is in the tests of
+//! `trainyard-core`, and what needs a cluster is in the scenarios.
 
 use serde_json::json;
 use trainyard_core::foreign::{Child, NewRequest};
+use trainyard_core::job::Job;
+use trainyard_core::model::Identity;
 
+use super::common::settings;
 use super::requests::{child, failure, made, scale_in, scale_out};
-use super::{kind_of, plan};
+use super::{child as job, kind_of, object, plan};
 
 fn names(request: NewRequest) -> Vec<String> {
     match request {
@@ -90,6 +94,39 @@ fn the_oldest_has_its_turn_first() {
         created(&scale_out(1)) < created(&second),
         "ours go by these times"
     );
+}
+
+/// A shell read them, so that a value with a blank or a quote was another.
+#[test]
+fn variables_of_a_script_arrive_as_they_are() {
+    let mut object = scale_out(1);
+    object["spec"]["script"] = "/scripts/resize".into();
+    let value = r#"it's "$(late)" & more"#;
+    object["spec"]["env"] = json!([{"name": "WHY", "value": value}]);
+    let NewRequest::ScaleOut(request) = made(&object) else {
+        panic!("it is of another kind")
+    };
+    assert_eq!(request.spec.env.unwrap()[0].value.as_deref(), Some(value));
+}
+
+/// It was made once and never again.
+#[test]
+fn the_list_of_deepspeed_follows_the_workers() {
+    let child = job(&object());
+    let job = Job::parse(&child).unwrap();
+    let launcher = job.keys().next().unwrap();
+    let shell = job.framework.remote_shell(&job, &settings(), launcher).unwrap();
+    assert!(shell.files.iter().any(|file| file.path == "/job/hostfile"));
+    assert!(shell.follows && shell.hosts.iter().all(|hosts| hosts.role.is_some()));
+}
+
+/// They had 1024 bits, and were made by the operator for everybody.
+#[test]
+fn there_are_no_weak_keys() {
+    let child = job(&object());
+    let job = Job::parse(&child).unwrap();
+    let credentials = job.framework.credentials(&child).unwrap();
+    assert_eq!(credentials.identity, Identity::Certificate, "no key for SSH");
 }
 
 /// Its statuses were written apart, so that a crash between them lost workers. What a request has

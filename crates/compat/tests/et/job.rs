@@ -175,7 +175,7 @@ fn min_and_max_are_honoured(#[case] field: &str, #[case] value: i32) {
 #[test]
 fn without_bounds_there_are_none() {
     let object = with("/spec/etReplicaSpecs/worker/minReplicas", json!(null));
-    let object = super::changed(object, "/spec/etReplicaSpecs/worker/maxReplicas", json!(null));
+    let object = super::fixture::changed(object, "/spec/etReplicaSpecs/worker/maxReplicas", json!(null));
     let elastic = child(&object).spec.elastic.unwrap();
     assert_eq!((elastic.min(), elastic.max()), (1, 10_000));
 }

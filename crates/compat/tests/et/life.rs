@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use trainyard_core::foreign::{Child, ChildAction};
-use trainyard_core::view::{PodPhase, PodRow};
+use trainyard_core::view::PodPhase;
 
-use super::common::of_job;
+use super::common::{of_job, pod};
 use super::{at, holding, kind_of, object, plan, told};
 
 fn roles(launcher: Value, worker: Value) -> Value {
@@ -136,28 +136,11 @@ fn a_life() {
 /// The one that leaves is a target until it has left.
 #[test]
 fn workers_are_listed_by_name() {
-    let row = |name: &str, phase: PodPhase| PodRow {
-        name: name.into(),
-        uid: name.into(),
-        node: None,
-        phase,
-        lingers: false,
-        ready: true,
-        address: None,
-        terminating: false,
-        labelled: true,
-        passed_on: 0,
-        released: true,
-        waits: false,
-        template: None,
-        end: None,
-        trouble: None,
-    };
     let pods = [
-        row("mnist-launcher", PodPhase::Running),
-        row("mnist-worker-10", PodPhase::Running),
-        row("mnist-worker-1", PodPhase::Pending),
-        row("mnist-worker-0", PodPhase::Running),
+        pod("mnist-launcher", PodPhase::Running),
+        pod("mnist-worker-10", PodPhase::Running),
+        pod("mnist-worker-1", PodPhase::Pending),
+        pod("mnist-worker-0", PodPhase::Running),
     ];
     let mut rules = accepted(3);
     rules["roles"][0]["members"] = "0-1,10".into();

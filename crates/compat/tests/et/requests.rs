@@ -138,8 +138,21 @@ fn a_scale_out_has_its_own_timeout() {
     "spec.timeout: "
 )]
 #[case::a_script(
-    "ScaleOut", json!({"selector": {"name": "a"}, "toAdd": {"count": 1}, "script": "/bin/scaler.sh"}),
-    "spec.script: scripts can't be run here"
+    "ScaleOut", json!({"selector": {"name": "a"}, "toAdd": {"count": 1}, "script": "/bin/scaler.sh $A"}),
+    "spec.script: '$' is for a shell, and none reads this"
+)]
+#[case::a_variable_from_elsewhere(
+    "ScaleOut", json!({
+        "selector": {"name": "a"}, "toAdd": {"count": 1}, "script": "/bin/scaler.sh",
+        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+    }),
+    "spec.env[0].valueFrom: is not for scripts: give value"
+)]
+#[case::attempts(
+    "ScaleOut", json!({
+        "selector": {"name": "a"}, "toAdd": {"count": 1}, "script": "/bin/scaler.sh", "backoffLimit": -1,
+    }),
+    "spec.backoffLimit: -1 more attempts"
 )]
 fn what_can_not_be_carried_out_says_so_with_its_field(
     #[case] kind: &str,
@@ -224,6 +237,37 @@ fn a_life() {
     assert_eq!(events, ["ScalingStart", "ScalingInSucceeded"]);
     assert_eq!(object["status"]["toDeletePods"], json!(["mnist-worker-1"]));
     insta::assert_snapshot!("request", statuses.join("---\n"));
+}
+
+/// There, its last condition is what users see, and a script that was run is one.
+#[test]
+fn a_script_that_was_run_is_a_condition_of_its_own() {
+    let mut object = scale_in(json!({"count": 1}));
+    object["spec"]["script"] = "/scripts/resize --delete".into();
+    let condition = |kind: &str, status: &str| {
+        json!({
+            "type": kind, "status": status, "reason": "Decided", "message": "So it went.",
+            "lastTransitionTime": "2026-02-03T04:00:02Z",
+        })
+    };
+    let told = |phase: &str, executed: &str| {
+        let child = child(
+            &object,
+            json!({
+                "phase": phase, "victims": ["mnist-worker-1"], "startTime": "2026-02-03T04:00:02Z",
+                "conditions": [condition("Scaling", "True"), condition("ScriptExecuted", executed)],
+            }),
+        );
+        plan(&object, of(&child)).status.unwrap()
+    };
+    let scaling = told("Scaling", "True");
+    assert_eq!(holding(&scaling), ["Created", "Scaling", "ScriptExecuted"]);
+    assert_eq!(scaling["conditions"][2]["message"], "So it went.");
+    let over = told("ScaleSucceeded", "True");
+    assert_eq!(holding(&over), ["Created", "ScriptExecuted", "ScaleSucceeded"]);
+    // An attempt has failed, and another may follow.
+    assert_eq!(holding(&told("Scaling", "False")), ["Created", "Scaling"]);
+    assert_eq!(holding(&told("ScaleFailed", "False")), ["Created", "ScaleFailed"]);
 }
 
 #[test]

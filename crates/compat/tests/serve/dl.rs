@@ -128,6 +128,42 @@ fn a_job_has_a_status() {
     assert_eq!(plan(&object, of_job(&child)).status, None, "it is told once");
 }
 
+/// The same for its other kind, field by field.
+#[test]
+fn a_tfjob_has_a_status() {
+    let object = object(TFJOB);
+    let roles = json!([
+        {"name": "ps", "phase": "Running", "active": 1, "ready": 1},
+        {"name": "worker", "phase": "Failed", "succeeded": 1, "failed": 1},
+    ]);
+    let failed = json!({
+        "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "worker has failed",
+        "lastTransitionTime": "2026-02-03T04:04:01Z",
+    });
+    let child = with_roles(&object, JobPhase::Failed, &roles, &failed);
+    let counts = |replicas: u32, active: u32, succeeded: u32, failed: u32| json!({"replicas": replicas, "active": active, "ready": active, "succeeded": succeeded, "failed": failed});
+    assert_eq!(
+        told(&object, &child)["status"],
+        json!({
+            "observedGeneration": 1,
+            "phase": "Failed",
+            "ready": "1/3",
+            "message": "worker has failed",
+            "conditions": [
+                {
+                    "type": "Accepted", "status": "True", "reason": "Valid", "message": "the job is valid",
+                    "lastTransitionTime": "2026-02-03T04:05:06Z", "observedGeneration": 1,
+                },
+                {
+                    "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "worker has failed",
+                    "lastTransitionTime": "2026-02-03T04:05:06Z", "observedGeneration": 1,
+                },
+            ],
+            "replicaStatuses": {"ps": counts(1, 1, 0, 0), "worker": counts(2, 0, 1, 1)},
+        })
+    );
+}
+
 /// Bug: replicas were counted by types in upper case alone.
 #[rstest]
 #[case(["SCHEDULER", "SERVER", "WORKER"])]

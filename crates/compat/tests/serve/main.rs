@@ -13,6 +13,7 @@
 mod common;
 
 mod changes;
+mod counts;
 mod deadline;
 mod dl;
 mod events;

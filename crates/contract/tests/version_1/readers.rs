@@ -55,6 +55,23 @@ fn an_agent_understands_which_hosts_there_are() {
     assert_eq!((&**name, *replicas, &**ready), ("worker", 9, "0-3,7"));
 }
 
+/// One of a former version, which passes over what it does not know, has the ready ones right.
+#[test]
+fn an_agent_understands_which_hosts_there_are_where_some_have_left() {
+    let role = RoleHosts {
+        members: Some("0,2".to_owned()),
+        ..RoleHosts::new("worker", 3, [0, 2])
+    };
+    assert_eq!(role.members(), [0, 2].into());
+    let roles = vec![role];
+    let line = serde_json::to_string(&JobHosts { roles }).unwrap();
+    let former: HostsLine = read(&line);
+    assert_eq!((former.roles[0].replicas, &*former.roles[0].ready), (3, "0,2"));
+    let JobHosts { roles } = serde_json::from_str(&line).unwrap();
+    assert_eq!(roles[0].members(), [0, 2].into());
+    assert_eq!(roles[0].ready().collect::<Vec<u32>>(), [0, 2]);
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Install {

@@ -1,6 +1,6 @@
 //! What a framework says about jobs that come to another size while they train.
 
-use trainyard_api::{Elastic, FieldError, JobPhase, Refill, RigidPolicy, StartAt, TrainingJob};
+use trainyard_api::{Elastic, FieldError, JobPhase, Refill, RestartScope, RigidPolicy, StartAt, TrainingJob};
 
 use crate::job::{Elasticity, Framework};
 
@@ -13,7 +13,29 @@ pub(super) fn check(job: &TrainingJob, framework: &Framework) -> Vec<FieldError>
         Elasticity::Live => check_live(elastic, framework),
         Elasticity::Rigid => check_rigid(elastic, framework),
     };
-    check_role(job, framework).into_iter().chain(moot).collect()
+    check_role(job, framework)
+        .into_iter()
+        .chain(moot)
+        .chain(check_restart_scopes(job, framework))
+        .collect()
+}
+
+/// Forbids to let pods start anew together where others join and leave meanwhile.
+fn check_restart_scopes(job: &TrainingJob, framework: &Framework) -> Vec<FieldError> {
+    if framework.elasticity == Elasticity::Rigid {
+        return Vec::new();
+    }
+    let roles = job.spec.roles.iter().enumerate();
+    let given = roles.filter(|(_, role)| role.restart_scope.is_some_and(|scope| scope != RestartScope::Pod));
+    given
+        .map(|(i, _)| {
+            let message = format!(
+                "pods of {} jobs join and leave while the others train: remove this, or remove spec.elastic",
+                framework.name()
+            );
+            FieldError::new(format!("spec.roles[{i}].restartScope"), message)
+        })
+        .collect()
 }
 
 /// Forbids to let a role grow of which there is one pod at most.

@@ -79,6 +79,11 @@ impl Incidents {
         });
     }
 
+    /// Drops the incidents of pods that start anew together.
+    pub(crate) fn drop_roles(&mut self, roles: &BTreeSet<usize>) {
+        self.open.retain(|open| !roles.contains(&open.first.role));
+    }
+
     /// The incident that a pod began.
     pub(crate) fn begun_by(&mut self, first: PodKey) -> Option<&mut OpenIncident> {
         self.open.iter_mut().find(|open| open.first == first)

@@ -231,8 +231,16 @@ impl Parser {
             }
             Token::Text(text) => (Kind::Text(text), 0),
             Token::Word(word) if word == "true" || word == "false" => (Kind::Bool(word == "true"), 0),
+            Token::Word(word) if word == "null" => {
+                let message =
+                    "there is no null here: every value is there, as an empty string or list if need be";
+                return Err(Problem::new(at, message));
+            }
             Token::Word(word) if lexer::is_reserved(&word) => {
-                return Err(Problem::new(at, format!("{word} is no name")));
+                return Err(Problem::new(
+                    at,
+                    format!("{word} is no name: CEL keeps this word for itself"),
+                ));
             }
             Token::Word(word) if self.lexer.accept("(") => {
                 let arguments = self.items(")")?;

@@ -155,7 +155,11 @@ fn expressions_mean_what_the_documentation_says(#[case] source: &str, #[case] ex
 #[case("'\\q'", "column 2: this escape sequence is not known")]
 #[case("Foo{a: 1}", "column 4: { is not expected here: the expression has ended")]
 #[case("a @ b", "column 3: @ means nothing in CEL")]
-#[case("null", "column 1: null is no name")]
+#[case(
+    "null",
+    "column 1: there is no null here: every value is there, as an empty string or list if need be"
+)]
+#[case("while", "column 1: while is no name: CEL keeps this word for itself")]
 #[case("{1: 2}", "column 2: this is a number, and a string is expected")]
 #[case(
     "1 +\n  'a'",

@@ -43,6 +43,7 @@ pub fn compile(object: &DeclaredFramework) -> Result<Framework, Vec<FieldError>>
     reader.name(name);
     reader.sizes(declaration);
     reader.roles(&declaration.roles);
+    reader.service(declaration);
     reader.params();
     let json = reader.json(declaration);
     let vocabulary = reader.vocabulary();
@@ -213,6 +214,16 @@ impl Reader {
         if let Some(role) = in_circle(roles) {
             let message = format!("{role:?} waits for itself through other roles: remove a dependency");
             self.fail("spec.roles", message);
+        }
+    }
+
+    /// A Service with an address of its own leads to a port.
+    fn service(&mut self, declaration: &FrameworkDeclaration) {
+        let is_master = declaration.service == Some(declaration::DeclaredService::Master);
+        if is_master && declaration.ports.is_empty() {
+            let message = "Master is a Service in front of the first port of rank 0, and spec.ports is empty: add that \
+                           port, or use Headless";
+            self.fail("spec.service", message);
         }
     }
 

@@ -113,6 +113,15 @@ impl Review<'_> {
             }
             if let VariableContent::Value(value) = &variable.content {
                 let value = self.value(&|| format!("{}.value", path()), at, value);
+                if let Some(Value::Text(text)) = &value
+                    && text.contains('\0')
+                {
+                    let problem = format!(
+                        "{} would have the character NUL, which no variable can have: remove it",
+                        variable.name
+                    );
+                    self.fail(path(), at, &problem);
+                }
                 let length = value.map_or(0, |value| value.plain_length());
                 total += length;
                 if length + variable.name.len() + 1 > MAX_VARIABLE {
@@ -137,11 +146,14 @@ impl Review<'_> {
     }
 
     fn ports(&mut self, declared: &Declared, at: At<'_>) {
+        let mut has_port = false;
         for (i, port) in declared.ports.iter().enumerate() {
             let path = || format!("spec.ports[{i}]");
-            if self.has(&path, at, &port.condition)
-                && let Some(Value::Int(number)) =
-                    self.value(&|| format!("{}.number", path()), at, &port.number)
+            if !self.has(&path, at, &port.condition) {
+                continue;
+            }
+            has_port = true;
+            if let Some(Value::Int(number)) = self.value(&|| format!("{}.number", path()), at, &port.number)
                 && !(1..=65535).contains(&number)
             {
                 self.fail(
@@ -150,6 +162,12 @@ impl Review<'_> {
                     &format!("{number} is no port: ports are from 1 to 65535"),
                 );
             }
+        }
+        let is_master = self.subject.pods().next() == Some((at.pod.role, at.pod.index));
+        if is_master && !has_port && declared.service == DeclaredService::Master {
+            let problem = "the Service Master leads to a port of this pod, the first of all, and no entry of spec.ports is \
+                           for it: the Framework needs one";
+            self.fail("spec.service".to_owned(), at, problem);
         }
     }
 

@@ -241,8 +241,11 @@ fn check_ports(job: &TrainingJob, least: usize, why: &str) -> Vec<FieldError> {
         errors.push(FieldError::new(
             PORTS,
             format!(
-                "{} ports are not enough: give at least {least}, {why}, or leave it out",
-                given.len()
+                "{} not enough: give at least {least}, {why}, or leave it out",
+                match given.len() {
+                    1 => "1 port is".to_owned(),
+                    more => format!("{more} ports are"),
+                }
             ),
         ));
     }

@@ -4,10 +4,12 @@
 //! last, and decides how the job ends. Launcher and workers also have ranks, for programs that
 //! train with another framework inside of Dask's tasks.
 
+mod elastic;
+
 use trainyard_api::{DaskOptions, FieldError, RestartPolicy, TrainingJob};
 
 use super::ports;
-use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation};
+use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation, Variant};
 
 const DEFAULT_PORT: i32 = 8786;
 const DEFAULT_DASHBOARD_PORT: i32 = 8787;
@@ -18,7 +20,24 @@ const SCHEDULER: &str = "scheduler";
 const LEAD_WORKER: &str = "leadworker";
 const WORKER: &str = "worker";
 
+/// What tells programs of a rank among a number of pods.
+const RANKS: [&str; 4] = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
+
 pub(super) fn framework() -> Framework {
+    let elastic = Variant {
+        applies: |job| job.spec.elastic.is_some(),
+        framework: elastic::framework(),
+    };
+    Framework {
+        roles: roles(),
+        ports: Some(Box::new(Dask)),
+        validation: Some(Box::new(Dask)),
+        variants: vec![elastic],
+        ..Framework::new("dask", Dask)
+    }
+}
+
+fn roles() -> Vec<RoleRule> {
     // A worker that loses its scheduler exits with 0, and is needed as before.
     let works = |name| RoleRule {
         restart_policy: Some(RestartPolicy::Always),
@@ -36,12 +55,7 @@ pub(super) fn framework() -> Framework {
         restart_policy: Some(RestartPolicy::Always),
         ..RoleRule::required(SCHEDULER).single()
     };
-    Framework {
-        roles: vec![lead_worker, worker, launcher, scheduler],
-        ports: Some(Box::new(Dask)),
-        validation: Some(Box::new(Dask)),
-        ..Framework::new("dask", Dask)
-    }
+    vec![lead_worker, worker, launcher, scheduler]
 }
 
 struct Dask;
@@ -92,16 +106,13 @@ impl Environment for Dask {
     }
 
     fn reserved(&self, _: &TrainingJob) -> Vec<&str> {
-        vec![
+        let addresses = [
             "SCHEDULER",
             "DASK_SCHEDULER_ADDRESS",
             "SchedulerAddress",
             "SchedulerPort",
-            "RANK",
-            "WORLD_SIZE",
-            "MASTER_ADDR",
-            "MASTER_PORT",
-        ]
+        ];
+        [addresses, RANKS].concat()
     }
 }
 

@@ -20,7 +20,7 @@ use super::accelerators::processes;
 use super::hostfiles;
 use crate::job::{
     Content, Credentials, Environment, ExecRight, Framework, Job, Place, RemoteAccess, RemoteShell, Replica,
-    RoleRule,
+    Role, RoleRule,
 };
 use crate::model::Identity;
 use crate::remote_shell::{DIRECTORY, HOST_FILE, IDENTITY, PROGRAM, ROOT_SSH, directory};
@@ -162,15 +162,24 @@ pub(super) fn hosts(replica: &Replica<'_>) -> Vec<Hosts> {
     let launcher = job.role(LAUNCHER).filter(|_| launcher_works(job.object));
     let roles = launcher.into_iter().chain(job.role(WORKER));
     let number = |number: i32| u32::try_from(number).unwrap_or_default();
-    roles
-        .map(|(_, role)| Hosts {
+    let hosts_of = |role: &Role<'_>| -> Vec<Hosts> {
+        let all = Hosts {
             pattern: job.host_pattern(role, replica.cluster_domain),
             from: 0,
-            count: number(role.replicas()),
+            count: 0,
             slots: number(slots(job.object, role.main)),
             role: (role.name == WORKER && hosts_change(job)).then(|| role.name.to_owned()),
+        };
+        // Some may have left.
+        let runs = role.members.runs().into_iter();
+        runs.map(|(from, count)| Hosts {
+            from: number(from),
+            count: number(count),
+            ..all.clone()
         })
         .collect()
+    };
+    roles.flat_map(|(_, role)| hosts_of(role)).collect()
 }
 
 /// Where main containers find the job's credentials.

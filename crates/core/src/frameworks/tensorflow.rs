@@ -10,7 +10,7 @@ use trainyard_api::{FieldError, PodQuorum, RoleSpec, TensorflowOptions, Training
 
 use super::{lists, ports};
 use crate::job::{
-    Env, Environment, Framework, Job, Port, Ports, Replica, Role, RoleRule, Validation, Variant,
+    Elasticity, Env, Environment, Framework, Job, Port, Ports, Replica, Role, RoleRule, Validation, Variant,
 };
 use crate::model::PodKey;
 
@@ -25,17 +25,44 @@ const PS: &str = "ps";
 const WORKER: &str = "worker";
 
 pub(super) fn framework() -> Framework {
-    let dynamic = Variant {
-        applies: |job| options(job).dynamic_workers == Some(true),
+    let dynamic = || Framework {
+        resizes: true,
+        tolerates_loss: true,
+        ..with_peers(Peers::Servers)
+    };
+    // Workers come and go as they know of no other. All know how many servers there are.
+    let elastic = Variant {
+        applies: |job| has_dynamic_workers(job) && has_elastic_workers(job),
         framework: Framework {
-            resizes: true,
-            ..with_peers(Peers::Servers)
+            elasticity: Elasticity::Live,
+            ..dynamic()
+        },
+    };
+    let dynamic = Variant {
+        applies: has_dynamic_workers,
+        framework: dynamic(),
+    };
+    // Workers talk to parameter servers, and not to each other.
+    let served = Variant {
+        applies: |job| job.spec.roles.iter().any(|role| role.name == PS),
+        framework: Framework {
+            tolerates_loss: true,
+            ..with_peers(Peers::All)
         },
     };
     Framework {
-        variants: vec![dynamic],
+        variants: vec![elastic, dynamic, served],
         ..with_peers(Peers::All)
     }
+}
+
+fn has_dynamic_workers(job: &TrainingJob) -> bool {
+    options(job).dynamic_workers == Some(true)
+}
+
+fn has_elastic_workers(job: &TrainingJob) -> bool {
+    let role = job.spec.elastic_role().and_then(|role| job.spec.roles.get(role));
+    role.is_some_and(|role| role.name == WORKER)
 }
 
 fn with_peers(peers: Peers) -> Framework {
@@ -99,12 +126,24 @@ fn addresses(replica: &Replica<'_>, role: usize) -> Vec<String> {
     pods.map(|pod| address(replica, pod)).collect()
 }
 
+/// The tasks of a role: a list, or where it has gaps a map of indices, which TensorFlow reads too.
+fn tasks_of(replica: &Replica<'_>, position: usize, role: &Role<'_>) -> Value {
+    if role.members.gaps().is_none() {
+        return json!(addresses(replica, position));
+    }
+    let tasks = replica.job.keys_of(position);
+    let tasks: Map<String, Value> = tasks
+        .map(|pod| (pod.index.to_string(), json!(address(replica, pod))))
+        .collect();
+    Value::Object(tasks)
+}
+
 /// All tasks but evaluators, which no other task may know of.
 fn cluster(replica: &Replica<'_>) -> String {
     let roles = replica.job.roles.iter().enumerate();
     let tasks = roles.filter(|(_, role)| role.name != EVALUATOR);
     let cluster: Map<String, Value> = tasks
-        .map(|(position, role)| (role.name.to_owned(), json!(addresses(replica, position))))
+        .map(|(position, role)| (role.name.to_owned(), tasks_of(replica, position, role)))
         .collect();
     Value::Object(cluster).to_string()
 }
@@ -185,8 +224,18 @@ impl Ports for Tensorflow {
 impl Validation for Tensorflow {
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
         let port = ports::check("spec.framework.tensorflow.port", options(job).port);
-        port.into_iter().chain(check_size(self.0, job)).collect()
+        let problems = port.into_iter().chain(check_leaders(job));
+        problems.chain(check_size(self.0, job)).collect()
     }
+}
+
+/// To TensorFlow, chief and master are two words for the task that leads.
+fn check_leaders(job: &TrainingJob) -> Option<FieldError> {
+    let position = |name: &str| job.spec.roles.iter().position(|role| role.name == name);
+    position(CHIEF).zip(position(MASTER)).map(|(_, master)| {
+        let message = "chief and master are two words for the role that leads, and there is one leader: remove one of them";
+        FieldError::new(format!("spec.roles[{master}].name"), message)
+    })
 }
 
 fn check_size(peers: Peers, job: &TrainingJob) -> Option<FieldError> {

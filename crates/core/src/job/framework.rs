@@ -9,9 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Volume;
-use trainyard_api::{Dependency, FieldError, PodQuorum, RestartPolicy, TrainingJob};
+use trainyard_api::{Dependency, Dialect, FieldError, PodQuorum, RestartPolicy, RestartScope, TrainingJob};
 
 use super::{Credentials, Env, ExecRight, Job, Place, RemoteAccess, RemoteShell, Replica, Role, RoleRule};
+use crate::dialect;
 use crate::model::{PodKey, ServiceKey};
 use crate::settings::Settings;
 
@@ -32,6 +33,9 @@ pub struct Framework {
     /// Whether the pods of a job train as one: where one ends, the others can't go on, and end too.
     /// Default: each trains for itself.
     pub trains_as_one: bool,
+    /// Whether pods that train as one go on all the same until one that ended is replaced. Default:
+    /// they don't, and all start anew.
+    pub tolerates_loss: bool,
     /// Whether pods that run go on when the number of pods of a role changes: what they were told
     /// at their start still holds then, or is kept current. Default: they do.
     pub resizes: bool,
@@ -180,6 +184,7 @@ impl Framework {
             roles: Vec::new(),
             restart_policy: RestartPolicy::OnFailure,
             trains_as_one: false,
+            tolerates_loss: false,
             resizes: true,
             elasticity: Elasticity::Rigid,
             tells_bounds: false,
@@ -214,6 +219,18 @@ impl Framework {
     pub fn restart_policy(&self, role: &str) -> RestartPolicy {
         let own = self.rule(role).and_then(|rule| rule.restart_policy);
         own.unwrap_or(self.restart_policy)
+    }
+
+    /// Which pods start anew when a pod ends, where the user does not say: all those that can't go
+    /// on without it. Jobs of other operators keep the ways of those.
+    pub(crate) fn restart_scope(&self, job: &TrainingJob) -> RestartScope {
+        let is_native = dialect::of(job) == Dialect::Native;
+        let joins = job.spec.elastic.is_some() && self.elasticity == Elasticity::Live;
+        if self.trains_as_one && !self.tolerates_loss && is_native && !joins {
+            RestartScope::Job
+        } else {
+            RestartScope::Pod
+        }
     }
 
     /// How many pods of a role make it succeed, where the user does not say.

@@ -5,7 +5,10 @@
 use trainyard_api::{ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatus};
 
 use super::verdict::{Outcome, deadline, finish, outcome};
-use super::{Objection, Plan, children, dependent, earliest, event, objections, roles, roll, size};
+use super::{
+    Objection, Plan, children, dependent, earliest, event, group, objections, restarts, roles, roll, size,
+    unrecorded,
+};
 use crate::assess::{Assessment, Attempt, assess};
 use crate::deduce;
 use crate::foreign::is_child;
@@ -50,6 +53,12 @@ pub(super) fn plan(
     }
     let fatal_ends = roles::deduce(job, view, &assessment, objection.is_some(), &mut status);
     roles::ignore_ended_roles(job, &status, &mut assessment);
+    if attempt == Attempt::GoesOn {
+        assessment.group = group::choose(job, view, &status, &mut assessment);
+    }
+    if assessment.group.is_none() {
+        group::finish(job, view, &mut status);
+    }
 
     // Deduce what that means for the job.
     let phase = phase(job, view, &assessment, &status, attempt);
@@ -70,6 +79,9 @@ pub(super) fn plan(
         }
         Outcome::Ends(verdict) => finish(job, view, &assessment, &mut status, verdict, &mut plan),
         Outcome::GoesOn => {
+            if phase == JobPhase::Running {
+                restarts::record_outage(view, &mut status);
+            }
             record_phase(view, &mut status, phase, objection);
             children::plan(job, view, &mut assessment, &mut status, objection, &mut plan);
             let is_news = phase_before != Some(JobPhase::Running) && phase == JobPhase::Running;
@@ -86,21 +98,24 @@ pub(super) fn plan(
 
 /// Decides how the status is written, and what has to wait for that.
 fn add_status(job: &Job<'_>, old: Option<&TrainingJobStatus>, status: TrainingJobStatus, plan: &mut Plan) {
-    let is_unrecorded = old.is_none_or(|old| {
-        old.start_time.is_none()
-            || old.accepted_framework.as_deref() != job.framework.declaration.as_deref()
-            || old.scaling != status.scaling
-    });
-    if is_unrecorded {
+    let is_urgent = dependent::has_late_role_started(job, old, &status);
+    let must_be_first = match old {
+        None => !unrecorded::may_start(job, &status),
+        Some(old) => {
+            old.start_time.is_none()
+                || old.accepted_framework.as_deref() != job.framework.declaration.as_deref()
+                || old.scaling != status.scaling
+        }
+    };
+    if must_be_first {
         // The status is written first. Pods of a job whose status says Suspended count as pods of
         // its last run; and without a start time, accepted rules and the declaration of a framework
         // nobody would know what the pods were created from, nor since when the deadline runs; and
         // pods that join or leave would count as lost.
         plan.after_status.splice(0..0, std::mem::take(&mut plan.at_once));
     }
-    let is_urgent = dependent::has_late_role_started(job, old, &status);
     plan.status = write(old, status);
-    if is_urgent {
+    if is_urgent || must_be_first {
         plan.status.write_now();
     }
     if plan.status == StatusWrite::Unchanged {
@@ -128,7 +143,7 @@ fn initial_status(view: &View<'_>) -> TrainingJobStatus {
         status.phase = None;
     }
     if status.start_time.is_none() {
-        status.start_time = Some(time(view.now));
+        status.start_time = Some(time(unrecorded::start_time(view)));
     }
     status
 }
@@ -221,7 +236,12 @@ fn phase(
     attempt: Attempt,
 ) -> JobPhase {
     let roles: Vec<RolePhase> = status.roles.iter().map(|role| role.phase).collect();
-    let is_replacing = !assessment.new_restarts.is_empty() || !assessment.replacing.is_empty();
+    let group = status
+        .restarts
+        .as_ref()
+        .and_then(|restarts| restarts.group.as_ref());
+    let is_replacing =
+        group.is_some() || !assessment.new_restarts.is_empty() || !assessment.replacing.is_empty();
     let phase = deduce::job(
         status.phase,
         &roles,

@@ -1,12 +1,11 @@
-//! Plans the children that a job should have now: Services, its Secret, its exec right, pods.
+//! Plans the children that a job should have now: Services, its Secret, pods.
 
 use trainyard_api::TrainingJobStatus;
 
 use super::restarts::count;
-use super::{Objection, Plan, dependent, objections, roll};
+use super::{Objection, Plan, dependent, exec_right, objections, roll};
 use crate::assess::Assessment;
 use crate::build;
-use crate::exec;
 use crate::job::Job;
 use crate::local_state::SecretState;
 use crate::model::{Action, PodKey};
@@ -33,18 +32,20 @@ pub(super) fn plan(
     plan.when_overdue = dependent::unreached(job, view, assessment, status);
     if objection.is_some() {
         withhold(view, assessment, plan);
+        plan.at_once.extend(exec_right::correction(job, view, objection));
         return;
     }
     let secret = missing_secret(job, view, plan);
-    let grant = missing_grant(job, view, plan);
-    if lacks_services || secret.is_some() || grant.is_some() {
+    let right = exec_right::missing(job, view, plan);
+    if lacks_services || secret.is_some() || right.is_some() {
         // Without the Services pods can't find each other; without the Secret or the account they
         // can't start; and one of these names may turn out to be somebody else's.
         plan.at_once.retain(|action| !is_pod(action));
         plan.after_status.retain(|action| !is_pod(action));
     }
     plan.at_once.extend(secret);
-    plan.at_once.extend(grant);
+    plan.at_once
+        .extend(right.or_else(|| exec_right::correction(job, view, None)));
     plan.when_overdue.extend(doubtful_secret(job, view));
 }
 
@@ -98,22 +99,6 @@ fn doubtful_secret(job: &Job<'_>, view: &View<'_>) -> Option<Action> {
     let doubtful =
         view.local.secret != SecretState::Missing(identity) && objections::has_unmounted_pods(view);
     doubtful.then_some(Action::FindSecret(identity))
-}
-
-/// Grants the exec right if pods are to be created that need it, or if it covers another number of
-/// pods than the job has. Somebody may have deleted it, but that only affects new pods: streams
-/// that are open stay open.
-fn missing_grant(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> {
-    let (right, extent) = (job.framework.exec(job)?, exec::extent(job)?);
-    let mut pods = plan.at_once.iter().chain(&plan.after_status);
-    let needs_it = |action: &Action| matches!(action, Action::CreatePod(key) if key.role == right.holder);
-    let needed = match &view.local.granted {
-        Some(given) => *given != extent || !view.local.grant_is_sure && pods.any(needs_it),
-        // A new leader does not know whether there is a right. One that covers more pods than the
-        // job now has must be reduced.
-        None => pods.any(is_pod) || view.settings.allows_exec && roll::is_resized(job, view),
-    };
-    needed.then_some(Action::Grant)
 }
 
 /// The names of pods that ran and do not exist.

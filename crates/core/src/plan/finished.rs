@@ -2,7 +2,7 @@
 
 use trainyard_api::{CleanPodPolicy, JobPhase};
 
-use super::{Plan, after, earliest};
+use super::{Plan, after, earliest, exec_right};
 use crate::assess::pod_deletion;
 use crate::model::Action;
 use crate::status::{time, write};
@@ -39,8 +39,10 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
             rules.clean_pod_policy
         })
     };
+    let mut at_once = clean(view, policy);
+    at_once.extend(exec_right::withdrawal(view));
     Plan {
-        at_once: clean(view, policy),
+        at_once,
         status: write(old, status),
         wake_at: earliest([deleted_at, emptied_at.filter(|at| *at > view.now)]),
         ..Plan::default()

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::Plan;
-use crate::model::{Action, StatusWrite};
+use crate::model::{Action, Urgency};
 use crate::view::View;
 
 /// How often the operator checks whether conflicting objects still exist.
@@ -20,6 +20,9 @@ pub const SECRET_CHECK_INTERVAL: Duration = Duration::from_mins(5);
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 /// How long the first of several successes waits for the others, so that all cost one write.
 pub const SUCCESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the first status of a job that starts waits for the next one, which tells that the job
+/// runs.
+pub const STARTING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Removes from a plan what is not due yet, and sets when to plan again.
 pub(super) fn pace(plan: &mut Plan, view: &View<'_>) {
@@ -115,15 +118,19 @@ fn act_on_overdue(plan: &mut Plan, view: &View<'_>) {
 }
 
 fn pace_status(plan: &mut Plan, view: &View<'_>) {
-    let due = match &plan.status {
-        StatusWrite::Unchanged | StatusWrite::Now(_) => return,
-        StatusWrite::Batched(_) => {
+    let since = view.local.waits.unwritten_since.unwrap_or(view.instant);
+    let due = match plan.status.urgency() {
+        None | Some(Urgency::Now) => return,
+        Some(Urgency::Batched) => {
             // After the first success the others usually follow soon, and then the end of the job.
-            let since = view.local.waits.unwritten_since.unwrap_or(view.instant);
             plan.waits.unwritten_since = Some(since);
             since + SUCCESS_INTERVAL
         }
-        StatusWrite::Paced(_) => match view.local.status_written_at {
+        Some(Urgency::Starting) => {
+            plan.waits.unwritten_since = Some(since);
+            since + STARTING_INTERVAL
+        }
+        Some(Urgency::Paced) => match view.local.status_written_at {
             Some(written_at) => written_at + STATUS_INTERVAL,
             None => return,
         },

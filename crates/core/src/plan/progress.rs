@@ -4,7 +4,7 @@
 use trainyard_api::{JobPhase, Progress, TrainingJobStatus};
 
 use super::{Plan, after, earliest};
-use crate::model::StatusWrite;
+use crate::model::{StatusWrite, Urgency};
 use crate::status::time;
 use crate::view::View;
 
@@ -15,12 +15,8 @@ const INTERVAL: i64 = 60;
 /// ended.
 pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
     record(view, plan);
-    let (StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status)) =
-        &mut plan.status
-    else {
-        return;
-    };
-    if status.phase.is_some_and(JobPhase::is_terminal) {
+    let ended = |status: &&mut TrainingJobStatus| status.phase.is_some_and(JobPhase::is_terminal);
+    if let Some(status) = plan.status.status_mut().filter(ended) {
         status.result = status.progress.as_ref().and_then(Progress::result);
     }
 }
@@ -30,12 +26,7 @@ fn record(view: &View<'_>, plan: &mut Plan) {
         return;
     };
     let old = view.job.status.as_ref();
-    let status = match &plan.status {
-        StatusWrite::Unchanged => old,
-        StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status) => {
-            Some(&**status)
-        }
-    };
+    let status = plan.status.status().or(old);
     let Some(status) = status.filter(|status| belongs_to_run(status) && !is_written(status, reported)) else {
         return;
     };
@@ -53,9 +44,7 @@ fn record(view: &View<'_>, plan: &mut Plan) {
         ..reported.clone()
     });
     match &mut plan.status {
-        StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status) => {
-            status.progress = progress;
-        }
+        StatusWrite::Changed(status, _) => status.progress = progress,
         unchanged @ StatusWrite::Unchanged => {
             let status = TrainingJobStatus {
                 progress,
@@ -63,12 +52,8 @@ fn record(view: &View<'_>, plan: &mut Plan) {
             };
             // No other status write follows after the end, and somebody may wait for the final
             // progress.
-            let write = if ended {
-                StatusWrite::Now
-            } else {
-                StatusWrite::Paced
-            };
-            *unchanged = write(Box::new(status));
+            let urgency = if ended { Urgency::Now } else { Urgency::Paced };
+            *unchanged = StatusWrite::Changed(Box::new(status), urgency);
         }
     }
 }

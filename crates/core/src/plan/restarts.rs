@@ -2,20 +2,22 @@
 
 use jiff::Timestamp;
 use trainyard_api::{
-    JobPhase, PendingReplacement, Reason, RestartCause, RestartRecord, Restarts, RootCause, TrainingJobStatus,
+    ConditionType, JobPhase, PendingReplacement, Reason, RestartCause, RestartRecord, Restarts, RolePhase,
+    RootCause, TrainingJobStatus,
 };
 
 use super::describe::{describe, root_cause};
 use super::roles::{and_others, describe_replacement};
-use super::{Plan, cause, earliest, event, size};
+use super::{Plan, cause, earliest, event, group, size};
 use crate::assess::incident::Incidents;
 use crate::assess::{Assessment, Ended, NewRestart, pod_deletion};
+use crate::group_restart::Beginning;
 use crate::job::Job;
 use crate::model::{Action, JobEvent, PodKey};
 use crate::replacements;
 use crate::restart::{self, End, is_expected};
-use crate::status::time;
-use crate::view::View;
+use crate::status::{condition, time};
+use crate::view::{PodRow, View};
 
 /// How many replacements may be under way at once: the length of the list in the status.
 const MAX_REPLACING: usize = 256;
@@ -42,11 +44,19 @@ pub(super) fn count(
     incidents.record_deleted(deleted_since(job, &restarts, &replacing), view.now);
     for end in &assessment.new_restarts {
         incidents.drop_outlived(&end.ended, view.now);
-        match end.consequence_of {
-            Some(first) => count_consequence(job, &mut restarts, &mut incidents, first, end, view.now),
-            None => count_first(job, &mut restarts, &mut incidents, end, view.now),
+        if let Some(first) = end.consequence_of {
+            count_consequence(job, &mut restarts, &mut incidents, first, end, view.now);
+        } else {
+            let record = record_of(job, view, status, end);
+            count_first(job, &mut restarts, &mut incidents, end, record);
         }
         let NewRestart { ended, cause, .. } = end;
+        if let Some(group) = &assessment.group
+            && group.roles.contains(&ended.key.role)
+        {
+            // All pods of its role are replaced together.
+            continue;
+        }
         if size::stays_empty(job, ended.key) {
             // The next plan finds that its role has no such pod, and deletes it.
             size::remove_member(job, ended.key, status);
@@ -73,6 +83,19 @@ pub(super) fn count(
             leaving: ended.is_leaving(),
         });
     }
+    if let Some(group) = assessment.group.take() {
+        match &group.leave {
+            Some(leave) => size::begin_leaving(job, view, leave, status, plan),
+            None => begin_group(job, view, assessment, &group, &mut restarts, status, plan),
+        }
+        let is_alone = |entry: &PendingReplacement| {
+            let key = job.key(&entry.pod);
+            key.is_none_or(|key| !group.roles.contains(&key.role))
+        };
+        replacing.retain(is_alone);
+        incidents.drop_roles(&group.roles);
+        assessment.group = Some(group);
+    }
     if !assessment.new_restarts.is_empty() {
         // This is written for all roles: if the job had been calm, earlier replacements do not
         // count.
@@ -84,6 +107,68 @@ pub(super) fn count(
     restarts.replacing = replacing;
     report(job, view, assessment, &restarts, status, withheld, plan);
     status.restarts = Some(restarts);
+}
+
+/// Lets all pods of some roles start anew. Once that is in the status, those that exist are of a
+/// former attempt, and are deleted at once.
+fn begin_group(
+    job: &Job<'_>,
+    view: &View<'_>,
+    assessment: &mut Assessment<'_>,
+    group: &Beginning,
+    restarts: &mut Restarts,
+    status: &mut TrainingJobStatus,
+    plan: &mut Plan,
+) {
+    let first = assessment.roles.get(group.first.role);
+    let earlier = first.and_then(|role| role.replaced.get(&group.first.index).copied());
+    let not_before = restart::not_before(earlier.unwrap_or_default(), view.now);
+    plan.wake_at = earliest([plan.wake_at, not_before]);
+    for (position, role) in assessment.roles.iter_mut().enumerate() {
+        for key in job.keys_of(position).filter(|_| group.roles.contains(&position)) {
+            replacements::add(&mut role.replaced, key.index);
+        }
+    }
+    for (position, role) in status.roles.iter_mut().enumerate() {
+        if group.roles.contains(&position) {
+            // A rank that has succeeded is missed by the others, which begin again.
+            role.phase = RolePhase::Starting;
+            (role.succeeded_indices, role.failed_indices) = (None, None);
+        }
+    }
+    group::add_attempt(job, view, group.roles.iter().copied(), restarts);
+    let since = time(view.now);
+    restarts.group = Some(group::record(
+        job,
+        group,
+        restarts.group.as_ref(),
+        since,
+        not_before.map(time),
+    ));
+    let is_new = |row: &&PodRow| {
+        let key = job.key(&row.name).filter(|key| *key != group.first);
+        let role = key.filter(|key| group.roles.contains(&key.role));
+        role.is_some_and(|key| {
+            !job.roles
+                .get(key.role)
+                .is_some_and(|role| role.is_former(row.attempt))
+        })
+    };
+    let others = view.pods.iter().filter(is_new).count();
+    let pod = job.pod_name(group.first);
+    if let Some(record) = restarts.history.last_mut().filter(|record| record.pod == pod) {
+        record.consequences = i32::try_from(others).unwrap_or(i32::MAX);
+    }
+    let is_covered = |name: &str| job.key(name).is_some_and(|key| group.roles.contains(&key.role));
+    let stays = |action: &Action| match action {
+        Action::CreatePod(key) | Action::LabelPod { key, .. } => !group.roles.contains(&key.role),
+        Action::DeletePod { name, .. } => !is_covered(name),
+        _ => true,
+    };
+    plan.at_once.retain(stays);
+    let former = view.pods.iter().filter(|row| is_covered(&row.name));
+    plan.after_status
+        .extend(former.filter_map(|row| pod_deletion(row, view.node(row))));
 }
 
 /// Pods that were terminating when the status was written, and are deleted since.
@@ -109,7 +194,7 @@ fn count_first(
     restarts: &mut Restarts,
     incidents: &mut Incidents,
     end: &NewRestart<'_>,
-    now: Timestamp,
+    (now, record): (Timestamp, RestartRecord),
 ) {
     match end.cause {
         RestartCause::Failure => restarts.failures = restarts.failures.saturating_add(1),
@@ -125,19 +210,53 @@ fn count_first(
         None if end.cause == RestartCause::Completion => {}
         None => incidents.begin(job, end, now),
     }
+    restarts.history.push(record);
+    let surplus = restarts.history.len().saturating_sub(MAX_HISTORY);
+    restarts.history.drain(..surplus);
+}
+
+/// What is written down of an end that is not a consequence.
+fn record_of(
+    job: &Job<'_>,
+    view: &View<'_>,
+    status: &TrainingJobStatus,
+    end: &NewRestart<'_>,
+) -> (Timestamp, RestartRecord) {
     let RootCause {
-        exit_code, reason, ..
+        exit_code,
+        reason,
+        node,
+        ..
     } = root_cause(job, &end.ended);
-    restarts.history.push(RestartRecord {
-        time: time(now),
+    let progress = view.progress.or(status.progress.as_ref());
+    let record = RestartRecord {
+        time: time(view.now),
         pod: job.pod_name(end.ended.key),
         cause: end.cause,
         exit_code,
         reason: reason.unwrap_or_default(),
         consequences: 0,
-    });
-    let surplus = restarts.history.len().saturating_sub(MAX_HISTORY);
-    restarts.history.drain(..surplus);
+        node,
+        step: progress.and_then(|progress| progress.step),
+        checkpoint: status.checkpoint.as_ref().map(|checkpoint| checkpoint.step),
+        seconds: None,
+    };
+    (view.now, record)
+}
+
+/// Writes how long a job did not run into the records of what kept it from that, now that it runs.
+pub(super) fn record_outage(view: &View<'_>, status: &mut TrainingJobStatus) {
+    let since = condition(status, ConditionType::Running, false);
+    let Some(since) = since.map(|since| since.last_transition_time.0) else {
+        return;
+    };
+    let records = status
+        .restarts
+        .iter_mut()
+        .flat_map(|restarts| &mut restarts.history);
+    for record in records.filter(|record| record.seconds.is_none() && record.time.0 >= since) {
+        record.seconds = Some(view.now.duration_since(record.time.0).as_secs().max(0));
+    }
 }
 
 /// Counts a consequence in the record of its first end.
@@ -198,7 +317,10 @@ fn report(
     let pod = job.pod_name(first.key);
     let due = restarts.replacing.iter().find(|entry| entry.pod == pod);
     let due = due.and_then(|entry| entry.not_before.as_ref()).map(|due| due.0);
-    let outcome = describe_replacement(due, withheld);
+    let outcome = match &assessment.group {
+        Some(group) => group::describe(job, group, restarts),
+        None => describe_replacement(due, withheld),
+    };
     plan.events.push(replaced_event(
         job,
         restarts,

@@ -48,7 +48,10 @@ pub(super) fn deduce<'a>(
                 unmet_dependency(assessment, role, phase_of).filter(|_| this.waiting + this.to_create > 0);
             match explain(job, view, role, this, phase, why, waits.is_some()) {
                 (None, None) => match explain_restarts(job, this, phase, withheld) {
-                    (None, None) => explain_waiting(job, phase, waits),
+                    (None, None) => match explain_group(role, phase, status) {
+                        (None, None) => explain_waiting(job, phase, waits),
+                        explained => explained,
+                    },
                     explained => explained,
                 },
                 explained => explained,
@@ -271,6 +274,33 @@ fn explain_restarts(
                 describe_replacement(due, withheld)
             ),
         ),
+        _ => (None, None),
+    }
+}
+
+/// Says that all pods of a role start anew, if there is nothing more important to say.
+fn explain_group(
+    role: &Role<'_>,
+    phase: RolePhase,
+    status: &TrainingJobStatus,
+) -> (Option<String>, Option<String>) {
+    let group = status
+        .restarts
+        .as_ref()
+        .and_then(|restarts| restarts.group.as_ref());
+    match group {
+        Some(group) if phase == RolePhase::Starting && group.roles.iter().any(|name| name == role.name) => {
+            let due = group.not_before.as_ref();
+            let due = due.map(|due| format!(", not before {}", due.0));
+            explanation(
+                Reason::Restarting.as_str(),
+                format!(
+                    "all its pods start anew, because {} ended{}",
+                    group.pod,
+                    due.unwrap_or_default()
+                ),
+            )
+        }
         _ => (None, None),
     }
 }

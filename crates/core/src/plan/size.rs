@@ -7,7 +7,7 @@ use trainyard_api::{
     ConditionType, JobPhase, Reason, Refill, RolePhase, RoleStatus, Scaling, TrainingJobStatus,
 };
 
-use super::{Plan, after, event};
+use super::{Plan, after, event, group};
 use crate::assess::Assessment;
 use crate::indices;
 use crate::job::{Job, members_of, retired_indices};
@@ -32,7 +32,7 @@ pub(super) fn record(
     status.selector = Some(format!("{LABEL_JOB}={},{LABEL_ROLE}={}", job.name, role.name));
     let before = std::mem::replace(&mut status.scaling, resize.scaling.clone().map(Box::new));
     if let Some(scaling) = &resize.scaling {
-        record_stage(view, before.as_deref(), scaling, status, plan);
+        record_stage(job, view, before.as_deref(), scaling, status, plan);
     }
     match &resize.refused {
         Some(refusal) => refuse(view, refusal, status, plan),
@@ -61,6 +61,20 @@ pub(super) fn record(
     }
 }
 
+/// Records that all pods are told to leave, and start anew at the same size.
+pub(super) fn begin_leaving(
+    job: &Job<'_>,
+    view: &View<'_>,
+    scaling: &Scaling,
+    status: &mut TrainingJobStatus,
+    plan: &mut Plan,
+) {
+    status.scaling = Some(Box::new(scaling.clone()));
+    record_stage(job, view, None, scaling, status, plan);
+    // None of them is deleted before it has left, and none is created.
+    plan.at_once.clear();
+}
+
 /// Records that nothing changes about the size any more.
 fn record_rest(view: &View<'_>, message: String, status: &mut TrainingJobStatus) {
     let reason = Reason::Scaled;
@@ -69,18 +83,19 @@ fn record_rest(view: &View<'_>, message: String, status: &mut TrainingJobStatus)
 
 /// Records a change that is under way.
 fn record_stage(
+    job: &Job<'_>,
     view: &View<'_>,
     before: Option<&Scaling>,
     scaling: &Scaling,
     status: &mut TrainingJobStatus,
     plan: &mut Plan,
 ) {
-    if RestartStage::of(scaling) == Some(RestartStage::Deleting)
-        && let Some(restarts) = &mut status.restarts
-    {
+    if RestartStage::of(scaling) == Some(RestartStage::Deleting) && is_news(before, scaling) {
         // The pods that are created next have no part in what came before.
+        let restarts = status.restarts.get_or_insert_default();
         restarts.replacing.clear();
         restarts.incidents.clear();
+        group::add_attempt(job, view, 0..job.roles.len(), restarts);
     }
     if is_news(before, scaling) {
         let (reason, message) = (Reason::Scaling, describe(scaling));
@@ -133,13 +148,15 @@ fn describe(scaling: &Scaling) -> String {
 }
 
 /// Returns true if the place of a pod that was lost stays empty: nobody refills it, or a pod of
-/// another name does. That of rank 0 never stays empty where all train as one: the others look for
-/// it.
+/// another name does. That of rank 0 never stays empty where all train as one, as the others look
+/// for it, nor that of a pod without which its role never ends.
 pub(super) fn stays_empty(job: &Job<'_>, key: PodKey) -> bool {
     let elastic = job.elastic.filter(|elastic| elastic.role == key.role);
-    let is_needed = job.framework.trains_as_one && key == job.rank_zero();
     let elastic = elastic.filter(|_| !job.is_rigid());
-    let is_left = |refill: Option<Refill>| refill == Some(Refill::Never) || job.framework.renames_lost_pods;
+    let has_other_name = job.framework.renames_lost_pods;
+    let is_needed =
+        job.framework.trains_as_one && key == job.rank_zero() || job.decides_for_role(key) && !has_other_name;
+    let is_left = |refill: Option<Refill>| refill == Some(Refill::Never) || has_other_name;
     !is_needed && elastic.is_some_and(|elastic| is_left(elastic.spec.refill))
 }
 

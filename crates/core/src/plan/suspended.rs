@@ -4,10 +4,11 @@ use trainyard_api::{
     CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus, TrainingJobStatus,
 };
 
-use super::{Objection, Plan, event, finished, objections};
+use super::{Objection, Plan, event, exec_right, finished, objections};
 use crate::dialect;
 use crate::job::{Job, Role};
 use crate::model::Action;
+use crate::scaling::{self, Resize};
 use crate::status::{set_condition, write};
 use crate::view::{PodPhase, ServiceRow, View};
 
@@ -29,6 +30,19 @@ pub(super) fn has_leftovers(view: &View<'_>) -> bool {
 /// is suspended, so it is created again. Only headless Services never change.
 fn is_deleted_too(view: &View<'_>, service: &ServiceRow) -> bool {
     !dialect::is_headless(view.job, &service.name)
+}
+
+/// Deletes all pods, and the Services that are deleted together with them.
+pub(super) fn deletions(view: &View<'_>) -> Vec<Action> {
+    let mut all = finished::clean(view, CleanPodPolicy::All);
+    all.retain(|action| match action {
+        Action::DeleteService { uid, .. } => view
+            .services
+            .iter()
+            .any(|service| *service.uid == **uid && is_deleted_too(view, service)),
+        _ => true,
+    });
+    all
 }
 
 /// `job` is `None` if its spec is not valid and never was.
@@ -56,20 +70,17 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     } else {
         "The job is suspended."
     };
-    let deletions = finished::clean(view, CleanPodPolicy::All).into_iter();
-    let deletions = deletions.filter(|action| match action {
-        Action::DeleteService { uid, .. } => view
-            .services
-            .iter()
-            .any(|s| *s.uid == **uid && is_deleted_too(view, s)),
-        _ => true,
-    });
-    // The status is written first: otherwise missing pods would count as lost.
-    let (at_once, after_status) = if first {
-        (Vec::new(), deletions.collect())
+    if let Some(leave) = job.and_then(|job| scaling::leave_all(job, view)) {
+        return wait_for_leave(view, leave, status, first, message);
+    }
+    // The status is written first: otherwise missing pods would count as lost, or be waited for.
+    let waited = old.is_some_and(|old| old.scaling.is_some());
+    let (mut at_once, after_status) = if first || waited {
+        (Vec::new(), deletions(view))
     } else {
-        (deletions.collect(), Vec::new())
+        (deletions(view), Vec::new())
     };
+    at_once.extend(exec_right::withdrawal(view));
     Plan {
         at_once,
         status: write(old, status),
@@ -81,6 +92,28 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
             .collect(),
         ..Plan::default()
     }
+}
+
+/// Deletes nothing as long as pods that were told to leave save their work.
+fn wait_for_leave(
+    view: &View<'_>,
+    leave: Resize,
+    mut status: TrainingJobStatus,
+    first: bool,
+    message: &str,
+) -> Plan {
+    status.scaling = leave.scaling.map(Box::new);
+    let mut plan = Plan {
+        status: write(view.job.status.as_ref(), status),
+        events: first
+            .then(|| event(false, Reason::Suspended, message))
+            .into_iter()
+            .collect(),
+        wake_at: leave.wake_at,
+        ..Plan::default()
+    };
+    plan.waits.unacknowledged_since = leave.unacknowledged_since;
+    plan
 }
 
 /// Resets what the last run left in the status, because a resumed job starts afresh.
@@ -98,6 +131,7 @@ fn forget_run(status: &mut TrainingJobStatus) {
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
         restarts.incidents.clear();
+        restarts.group = None;
     }
 }
 

@@ -6,7 +6,7 @@ use trainyard_api::{
 };
 
 use super::describe::{describe, root_cause};
-use super::{Plan, after, cause, earliest, event, finished, roles, size};
+use super::{Plan, after, cause, earliest, event, exec_right, finished, roles, size};
 use crate::assess::{Assessment, Ended};
 use crate::foreign::is_child;
 use crate::job::Job;
@@ -187,6 +187,7 @@ pub(super) fn finish(
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
         restarts.incidents.clear();
+        restarts.group = None;
     }
     roles::end(job, assessment, status, reason);
     // Failures that would have been retried count as failed. Terminating pods count only as that.
@@ -222,6 +223,8 @@ pub(super) fn finish(
     if failed || !is_child(view.job) {
         plan.events.push(event(failed, reason, message));
     }
+    // The status is written when nothing can be started any more.
+    plan.at_once.extend(exec_right::withdrawal(view));
     plan.after_status = finished::clean(view, job.clean_pod_policy);
     plan.wake_at = None;
 }

@@ -188,10 +188,10 @@ fn find_pods(job: &Job<'_>, names: &[String]) -> Result<Vec<i32>, EarlyEnd> {
         let role = job.elastic.map(|elastic| elastic.role);
         let key = job.key(name).filter(|key| job.pod_name(*key) == *name);
         match key {
-            Some(key) if key == job.rank_zero() => {
-                errors.push(FieldError::new(path(), rank_zero_stays(name)));
-            }
-            Some(key) if Some(key.role) == role => found.push(key.index),
+            Some(key) if Some(key.role) == role || key == job.rank_zero() => match job.why_it_stays(key) {
+                Some(why) => errors.push(FieldError::new(path(), format!("{name:?} {why}: it can't leave"))),
+                None => found.push(key.index),
+            },
             Some(key) => {
                 let other = job.roles.get(key.role).map_or("", |role| role.name);
                 let message = format!("{name:?} is a pod of the role {other}, whose size does not change");
@@ -219,8 +219,9 @@ fn find_pods_on(job: &Job<'_>, view: &View<'_>, nodes: &[String]) -> Result<Vec<
             .filter_map(|row| job.key(&row.name))
             .filter(|key| Some(key.role) == role)
             .collect();
-        if let Some(key) = here.iter().find(|key| **key == job.rank_zero()) {
-            let message = format!("{node:?}: {}", rank_zero_stays(&job.pod_name(*key)));
+        let staying = here.iter().find_map(|key| Some((*key, job.why_it_stays(*key)?)));
+        if let Some((key, why)) = staying {
+            let message = format!("{node:?}: {:?} {why}: it can't leave", job.pod_name(key));
             errors.push(FieldError::new(path(), message));
         } else if here.is_empty() {
             let message = format!(
@@ -233,10 +234,6 @@ fn find_pods_on(job: &Job<'_>, view: &View<'_>, nodes: &[String]) -> Result<Vec<
     }
     refuse(&errors)?;
     Ok(found)
-}
-
-fn rank_zero_stays(name: &str) -> String {
-    format!("{name:?} is the pod of rank 0, which the others look for: it can't leave")
 }
 
 fn refuse(errors: &[FieldError]) -> Result<(), EarlyEnd> {

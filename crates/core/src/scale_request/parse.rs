@@ -39,11 +39,13 @@ pub struct RequestSpec {
     pub ttl_seconds: Option<i64>,
 }
 
-/// A program that is run in the launcher, with the pods that leave or join as its argument.
+/// A program that is run in the launcher, with the pods that leave or join as its last argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     /// The program.
     pub program: String,
+    /// Its arguments before the pods.
+    pub args: Vec<String>,
     /// Its variables: names and values.
     pub env: Vec<(String, String)>,
     /// How often it is tried.
@@ -53,12 +55,14 @@ pub struct Script {
 impl Script {
     fn of(
         script: Option<String>,
+        args: Option<Vec<String>>,
         env: Option<Vec<ScriptVariable>>,
         backoff_limit: Option<i32>,
     ) -> Option<Self> {
         let env = env.unwrap_or_default().into_iter();
         Some(Self {
             program: script?,
+            args: args.unwrap_or_default(),
             env: env
                 .map(|variable| (variable.name, variable.value.unwrap_or_default()))
                 .collect(),
@@ -104,7 +108,7 @@ impl From<ScaleIn> for ScaleRequest {
                 change: Change::Remove(removal),
                 policy: spec.policy.unwrap_or_default(),
                 drain_timeout_seconds: spec.drain_timeout_seconds,
-                script: Script::of(spec.script, spec.env, spec.backoff_limit),
+                script: Script::of(spec.script, spec.args, spec.env, spec.backoff_limit),
                 timeout_seconds: spec.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
                 ttl_seconds: spec.ttl_seconds_after_finished,
             }),
@@ -130,7 +134,7 @@ impl From<ScaleOut> for ScaleRequest {
                 change: Change::Add(to_add.count),
                 policy: spec.policy.unwrap_or_default(),
                 drain_timeout_seconds: None,
-                script: Script::of(spec.script, spec.env, spec.backoff_limit),
+                script: Script::of(spec.script, spec.args, spec.env, spec.backoff_limit),
                 timeout_seconds: spec.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
                 ttl_seconds: spec.ttl_seconds_after_finished,
             }),

@@ -280,11 +280,13 @@ impl Case<'_> {
             let host = host.hosts.host(u32::try_from(number).ok()?);
             Some(format!("{}:{}", host.name, host.slots))
         });
+        let mut args = script.args.clone();
+        args.push(hosts.collect::<Vec<_>>().join(","));
         ScriptRun {
             request: self.request.metadata.uid.clone().unwrap_or_default(),
             attempt,
             program: script.program.clone(),
-            args: vec![hosts.collect::<Vec<_>>().join(",")],
+            args,
             env: script.env.clone(),
             timeout_seconds: spec.timeout_seconds,
         }

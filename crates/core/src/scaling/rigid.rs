@@ -12,7 +12,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use trainyard_api::{RestartPolicy, RestartedRole, ScalingStep};
-use trainyard_contract::drain::DrainState;
 
 use super::{Decision, Resize, RestartStage, Scaling, parse};
 use crate::indices;
@@ -76,6 +75,30 @@ impl Decision<'_, '_> {
             message: Some(message),
             ..Scaling::default()
         })
+    }
+
+    /// Tells all pods to leave. `None` if no pod has an agent that could tell its program.
+    pub(super) fn begin_leaving(&self, why: &str) -> Option<Resize> {
+        let has_agents = self.view.settings.agent_and_observer().is_some();
+        let may_leave = (0..self.job.roles.len()).any(|role| self.job.may_leave(role));
+        let runs = |row: &PodRow| matches!(row.phase, PodPhase::Running | PodPhase::Unknown);
+        if !has_agents || !may_leave || !self.view.pods.iter().any(runs) {
+            return None;
+        }
+        let count = self.members.count();
+        Some(self.unchanged_but(Scaling {
+            from: count,
+            to: count,
+            step: ScalingStep::Requested,
+            since: Some(time(self.view.now)),
+            deadline: self.deadline(&RequestedSize::default()),
+            roles: self.roles(|members| RestartedRole {
+                victims: members.format(),
+                ..RestartedRole::default()
+            }),
+            message: Some(why.to_owned()),
+            ..Scaling::default()
+        }))
     }
 
     /// All roles of the job.
@@ -159,15 +182,9 @@ impl Decision<'_, '_> {
                 Some((*index, *rows.get(&key)?))
             })
             .collect();
-        let said = |least: DrainState, written: Option<&str>| -> BTreeSet<i32> {
-            let reports = of_role
-                .iter()
-                .filter(|(_, row)| self.report_of(row) >= Some(least));
-            let reports = reports.map(|(index, _)| *index);
-            parse(written).into_iter().chain(reports).collect()
-        };
-        let acknowledged = said(DrainState::Acknowledged, role.acknowledged.as_deref());
-        let checkpointed = said(DrainState::CheckpointDone, role.checkpointed.as_deref());
+        let reporting = of_role.iter().map(|(index, row)| (*index, *row));
+        let written = (role.acknowledged.as_deref(), role.checkpointed.as_deref());
+        let (acknowledged, checkpointed) = self.reports(reporting, written);
         let stays = |row: &PodRow| matches!(row.phase, PodPhase::Running | PodPhase::Unknown);
         let staying = || {
             of_role

@@ -1,8 +1,8 @@
 //! Jobs to try things with.
 
 use trainyard_api::{
-    Dependency, DependencyState, RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
-    UpdatePolicy,
+    Dependency, DependencyState, RestartPolicy, RestartScope, RoleSet, RoleSpec, RunPolicy, TrainingJob,
+    TrainingJobSpec, UpdatePolicy,
 };
 use trainyard_core::view::{Agent, ObserverEndpoint, Settings};
 
@@ -97,6 +97,20 @@ pub trait Change: Sized {
                 role: role_name,
                 state,
             });
+        })
+    }
+
+    /// Pods of a role start anew with these.
+    fn scope(self, role: &str, scope: RestartScope) -> Self {
+        self.role(role, |role| role.restart_scope = Some(scope))
+    }
+
+    /// Every pod starts anew alone, whatever the framework says.
+    fn one_by_one(self) -> Self {
+        self.spec(|spec| {
+            for role in &mut spec.roles {
+                role.restart_scope = Some(RestartScope::Pod);
+            }
         })
     }
 

@@ -70,6 +70,8 @@ impl Ledger {
         assert!(
             counted == failures
                 || follows_others(job) && (0..failures).contains(&counted)
+                // All pods start anew, and only the first end counts.
+                || after.attempts != before.attempts && (0..=failures + 1).contains(&counted)
                 // Pods that are not replaced are counted all the same.
                 || stays_empty(job) && counted > failures,
             "{counted} failures counted, and {failures} pods that failed to be replaced"
@@ -79,7 +81,7 @@ impl Ledger {
 
     /// A pod of a job that goes on is deleted only once its end is counted, or if the job has no
     /// such pod.
-    pub(super) fn deletes(&self, job: &TrainingJob, name: &str, uid: &str) {
+    pub(super) fn deletes(&self, job: &TrainingJob, name: &str, uid: &str, attempt: i32) {
         let phase = job.status.as_ref().and_then(|status| status.phase);
         let holds_none = [JobPhase::Suspending, JobPhase::Suspended, JobPhase::Pending];
         let goes_on = phase.is_none_or(|phase| !phase.is_terminal() && !holds_none.contains(&phase));
@@ -88,12 +90,22 @@ impl Ledger {
         // All pods have left, and all start anew.
         let restarts =
             scaling.is_some_and(|scaling| scaling.restarts_all() && scaling.step == ScalingStep::Restarting);
+        let restarts = restarts || is_former(job, name, attempt);
         let its_own = Job::parse(job).is_ok_and(|job| job.key(name).is_some());
+        // They were created from another spec, and nothing is recorded yet.
+        let starts_over = status.is_none() && job.metadata.generation > Some(1);
         assert!(
-            !goes_on || restarts || !its_own || self.counted.contains(uid),
+            !goes_on || restarts || starts_over || !its_own || self.counted.contains(uid),
             "{name} is deleted and its end not counted"
         );
     }
+}
+
+/// Whether a pod is of an attempt before the last of its role.
+pub(super) fn is_former(job: &TrainingJob, pod: &str, attempt: i32) -> bool {
+    let latest = |parsed: Job<'_>| Some(parsed.roles[parsed.key(pod)?.role].attempt);
+    let latest = Job::parse(job).ok().and_then(latest);
+    latest.is_some_and(|latest| attempt < latest)
 }
 
 fn stays_empty(job: &TrainingJob) -> bool {

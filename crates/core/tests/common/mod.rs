@@ -20,11 +20,10 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use trainyard_api::{JobPhase, Progress, ScalingStep, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
-use trainyard_core::exec;
 use trainyard_core::job::Job;
-use trainyard_core::local_state::{CreateBackoff, LocalState, SecretState};
+use trainyard_core::local_state::{CreateBackoff, ExecRightState, LocalState, SecretState};
 use trainyard_core::model::Identity;
-use trainyard_core::model::{Action, JobEvent, PodKey};
+use trainyard_core::model::{Action, JobEvent, PodKey, PodNames};
 use trainyard_core::plan::{Plan, Step, plan};
 use trainyard_core::registry::Registry;
 use trainyard_core::view::{
@@ -66,7 +65,8 @@ pub struct Log {
     pub secrets: Vec<String>,
     /// How often it was looked whether the Secret is there.
     pub found: usize,
-    pub grants: Vec<k8s_openapi::api::rbac::v1::Role>,
+    /// The pods that the exec right was made to cover, every time that it changed.
+    pub grants: Vec<Vec<String>>,
     /// Pods whose deletion was asked for, and whether by force.
     pub deleted: Vec<(String, bool)>,
     /// Names of pods that were given their labels back.
@@ -93,8 +93,8 @@ pub struct World {
     pub secret: bool,
     /// What only the operator's process knows.
     pub local: LocalState,
-    /// The job has that right.
-    pub grant: bool,
+    /// The job's account exists, and the pods that its exec right covers.
+    pub covered: Option<PodNames>,
     /// What programs last said of their progress.
     pub progress: Option<Progress>,
     /// The server takes no pod, and says why.
@@ -133,7 +133,7 @@ impl World {
             conflicts: Vec::new(),
             secret: false,
             local: LocalState::default(),
-            grant: false,
+            covered: None,
             progress: None,
             refusal: None,
             nodes: NodeTable::default(),
@@ -151,6 +151,14 @@ impl World {
             // So late that a long time before it can be told, too.
             start: (start, Instant::now() + Duration::from_hours(24)),
         }
+    }
+
+    /// The operator works until a job that starts says so.
+    pub fn start(&mut self) {
+        self.reconcile();
+        self.tick(2);
+        self.reconcile();
+        assert_eq!(self.phase(), Some(JobPhase::Starting));
     }
 
     /// A job whose pods have been made and run.
@@ -390,16 +398,12 @@ impl World {
                     terminating: false,
                 });
             }
-            Action::Grant => {
-                let frameworks = self.registry.for_job(&self.job);
-                let job = Job::parse_with(&self.job, &frameworks).unwrap();
-                let extent = exec::extent(&job);
-                if !(self.local.granted == extent && self.grant) {
-                    self.log.grants.push(exec::role(&job).unwrap());
-                }
-                self.local.record_grant(extent.unwrap());
-                self.grant = true;
+            Action::CreateExecRight => {
+                let is_new = self.covered.is_none();
+                self.covered.get_or_insert_default();
+                self.local.record_exec_right(is_new);
             }
+            Action::Grant(pods) => self.grant(pods),
             Action::CreateSecret(identity) => {
                 let frameworks = self.registry.for_job(&self.job);
                 let job = Job::parse_with(&self.job, &frameworks).unwrap();
@@ -423,7 +427,9 @@ impl World {
                 };
             }
             Action::DeletePod { name, uid, force } => {
-                self.ledger.deletes(&self.job, name, uid);
+                let attempt = self.pods.iter().find(|row| *row.uid == **uid);
+                let attempt = attempt.map_or(0, |row| row.attempt);
+                self.ledger.deletes(&self.job, name, uid, attempt);
                 let row = self
                     .pods
                     .iter_mut()
@@ -449,14 +455,41 @@ impl World {
         }
     }
 
+    /// The right covers these pods, which must exist and be the job's own.
+    fn grant(&mut self, pods: &PodNames) {
+        for name in &**pods {
+            assert!(
+                self.pods.iter().any(|row| row.name == *name),
+                "{name} is not ours"
+            );
+        }
+        let Some(covered) = &mut self.covered else {
+            self.local.record_grant(ExecRightState::Missing);
+            return;
+        };
+        if covered != pods {
+            self.log
+                .grants
+                .push(pods.iter().map(ToString::to_string).collect());
+            *covered = pods.clone();
+        }
+        self.local.record_grant(ExecRightState::Covers(pods.clone()));
+    }
+
     fn create(&mut self, key: PodKey) {
         let uid = self.uid();
         let frameworks = self.registry.for_job(&self.job);
         let job = Job::parse_with(&self.job, &frameworks).unwrap();
-        let pod = build::pod(&job, &self.settings, key).unwrap();
+        let pod = build::new_pod(
+            &job,
+            &self.settings,
+            key,
+            build::unrecorded_spec(&self.job, &frameworks),
+        )
+        .unwrap();
         let account = pod.spec.as_ref().unwrap().service_account_name.as_deref();
         assert!(
-            account != Some(&names::mpi_account(job.name)) || self.grant,
+            account != Some(&names::mpi_account(job.name)) || self.covered.is_some(),
             "a pod before its account"
         );
         let needed = pod.spec.as_ref().unwrap().volumes.iter().flatten();
@@ -485,21 +518,18 @@ impl World {
         let template = annotations
             .get(names::ANNOTATION_TEMPLATE)
             .map(|hash| u64::from_str_radix(hash, 16).unwrap());
+        let spec = annotations
+            .get(names::ANNOTATION_SPEC)
+            .and_then(|hash| NonZeroU64::new(u64::from_str_radix(hash, 16).unwrap()));
+        let attempt: Option<i32> = annotations
+            .get(names::ANNOTATION_ATTEMPT)
+            .map(|attempt| attempt.parse().unwrap());
         let main = pod.spec.unwrap().containers.swap_remove(0);
         self.images.insert(uid.clone(), main.image.unwrap_or_default());
         let variables = main.env.into_iter().flatten();
         let variables = variables.filter_map(|variable| Some((variable.name, variable.value?)));
         self.variables.insert(uid.clone(), variables.collect());
-        let scaling = self
-            .job
-            .status
-            .as_ref()
-            .and_then(|status| status.scaling.as_deref());
-        let restarts = scaling.filter(|scaling| scaling.restarts_all());
-        assert!(
-            restarts.is_none_or(|scaling| scaling.step == ScalingStep::Joining),
-            "{name} is created before all pods have left: {restarts:#?}"
-        );
+        self.assert_former_have_left(&job, key, &name);
         self.log.pods.push(name.clone());
         self.departed.retain(|row| *row.name != *name);
         self.pods.push(PodRow {
@@ -515,6 +545,8 @@ impl World {
             released: false,
             waits: false,
             template: template.and_then(NonZeroU64::new),
+            spec,
+            attempt: attempt.unwrap_or_default(),
             address: None,
             end: None,
             trouble: None,
@@ -527,6 +559,36 @@ impl World {
         assert!(
             live <= usize::try_from(job.total()).unwrap(),
             "more pods than replicas"
+        );
+    }
+
+    /// Pods that start anew together do so when all of the former ones have left.
+    fn assert_former_have_left(&self, job: &Job<'_>, key: PodKey, name: &str) {
+        let scaling = self
+            .job
+            .status
+            .as_ref()
+            .and_then(|status| status.scaling.as_deref());
+        let restarts = scaling.filter(|scaling| scaling.restarts_all());
+        assert!(
+            restarts.is_none_or(|scaling| scaling.step == ScalingStep::Joining),
+            "{name} is created before all pods have left: {restarts:#?}"
+        );
+        let group = self
+            .job
+            .status
+            .as_ref()
+            .and_then(|status| status.restarts.as_ref()?.group.clone());
+        let roles = group.map(|group| group.roles).unwrap_or_default();
+        let of_group = |row: &&PodRow| {
+            let role = job.key(&row.name).map(|key| job.roles[key.role].name.to_owned());
+            role.is_some_and(|role| roles.contains(&role))
+        };
+        let is_former = |row: &PodRow| ledger::is_former(&self.job, &row.name, row.attempt);
+        assert!(
+            !roles.contains(&job.roles[key.role].name.to_owned())
+                || !self.pods.iter().filter(of_group).any(is_former),
+            "{name} is created before all pods of the former attempt are gone"
         );
     }
 

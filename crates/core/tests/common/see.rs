@@ -66,6 +66,11 @@ impl World {
     }
 
     /// How many failures the ledger has seen counted.
+    /// Whether all pods of a pod's role have started anew since it was made.
+    pub fn is_former(&self, row: &trainyard_core::view::PodRow) -> bool {
+        super::ledger::is_former(&self.job, &row.name, row.attempt)
+    }
+
     pub fn failures_in_the_ledger(&self) -> i32 {
         self.ledger.failures()
     }

@@ -3,6 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, RolePhase};
+use trainyard_core::members::Members;
 use trainyard_core::observe::ares::{job_of, roles};
 use trainyard_core::observe::{Drain, Observed, ObservedPod, ObservedRole, Start};
 
@@ -27,7 +28,7 @@ fn role(name: &str, phase: RolePhase, replicas: i32, pods: &[&str]) -> ObservedR
         name: name.to_owned(),
         phase,
         replicas,
-        end: replicas,
+        members: Members::first(replicas),
         running: running.try_into().unwrap(),
         ready: 0,
         succeeded: 0,

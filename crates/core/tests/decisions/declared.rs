@@ -179,6 +179,17 @@ fn jobs_are_checked_by_the_declaration(#[case] params: &str, #[case] tails: i32,
 }
 
 #[test]
+fn a_master_service_needs_a_port_of_rank_zero() {
+    let declaration = "{metadata: {name: ring}, spec: {service: Master, roles: [{name: head}, {name: tail}], \
+                       ports: [{name: ring, number: '7000', roles: [head]}]}}";
+    let registry = declare(&framework(declaration));
+    assert_eq!(errors(&registry, &ring("", 2)), [""; 0]);
+    let said = "spec.framework: the framework's spec.service fails for tail-0: the Service Master leads to a port of this \
+                pod, the first of all, and no entry of spec.ports is for it: the Framework needs one";
+    assert_eq!(errors(&registry, &job("ring", &[("tail", 2)])), [said]);
+}
+
+#[test]
 fn volumes_of_users_keep_clear_of_declared_ones() {
     let registry = declare(&framework(ALL));
     let mut job = ring("token: red", 1);
@@ -204,6 +215,21 @@ fn variables_that_are_too_long_are_refused_before_linux_does() {
             .starts_with("spec.framework: the framework's spec.env[0] fails for worker-0: ALL would have 1"),
         "{found:?}"
     );
+}
+
+#[test]
+fn a_value_that_no_variable_can_have_is_refused() {
+    let declaration = "{metadata: {name: ring}, spec: {params: {tag: {type: string}}, env: [{name: TAG, value: params.tag}]}}";
+    let registry = declare(&framework(declaration));
+    let mut ring = job("ring", &[("worker", 1)]);
+    let mut tag = |text: &str| {
+        ring.spec.framework.params.insert("tag".to_owned(), json!(text));
+        errors(&registry, &ring)
+    };
+    assert_eq!(tag("a\nb"), [""; 0]);
+    let said = "spec.framework: the framework's spec.env[0] fails for worker-0: TAG would have the character NUL, which no \
+                variable can have: remove it";
+    assert_eq!(tag("a\0b"), [said]);
 }
 
 #[test]
@@ -277,6 +303,7 @@ fn params_are_for_declared_frameworks() {
 #[case("{metadata: {name: a}, spec: {roles: [{name: v, dependsOn: [{role: w, state: Running}]}, {name: w, dependsOn: [{role: v, state: Running}]}]}}", &["spec.roles: \"v\" waits for itself through other roles: remove a dependency"])]
 #[case("{metadata: {name: a}, spec: {params: {p: {type: integer, default: x}}}}", &["spec.params.p.default: \"x\" is no whole number: give one"])]
 #[case("{metadata: {name: a}, spec: {params: {p-q: {type: string}}}}", &["spec.params.p-q: a param is named by letters, digits and '_', and begins with a letter: expressions say params.<name>"])]
+#[case("{metadata: {name: a}, spec: {service: Master}}", &["spec.service: Master is a Service in front of the first port of rank 0, and spec.ports is empty: add that port, or use Headless"])]
 #[case("{metadata: {name: a}, spec: {ports: [{name: P, number: '1'}]}}", &["spec.ports[0].name: a port is named by at most 15 lower-case letters, digits and '-', with a letter, and without '-' at its ends"])]
 #[case("{metadata: {name: a}, spec: {ports: [{name: p, number: '\"1\"'}]}}", &["spec.ports[0].number: it results in a string, and a number is expected"])]
 #[case("{metadata: {name: a}, spec: {files: [{path: /etc/../x, content: '\"\"'}]}}", &["spec.files[0].path: write a path from the root, without '.', '..' and '/' at the end"])]
@@ -335,5 +362,5 @@ fn a_broken_declaration_is_said_on_its_jobs_alone() {
     );
     let forbidden = Registry::forbidden();
     let found = errors(&forbidden, &job("my-jax", &[("worker", 1)]));
-    assert!(found[0].ends_with("Frameworks that are declared are not served here, as the operator may not read them in the whole cluster"), "{found:?}");
+    assert!(found[0].ends_with("standalone, custom; Frameworks that are declared are not served here, as the operator may not read them in the whole cluster"), "{found:?}");
 }

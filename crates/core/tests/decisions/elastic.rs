@@ -3,6 +3,7 @@
 use rstest::rstest;
 use trainyard_api::{
     Elastic, HorovodController, JobPhase, Refill, RigidPolicy, StartAt, TrainingJob, TrainingJobStatus,
+    UpdatePolicy,
 };
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
@@ -130,6 +131,8 @@ fn pod(job: &TrainingJob, role: &str) -> (Vec<String>, Vec<String>) {
 #[case::all_of_a_rigid_job("mxnet", None, "scheduler", true)]
 #[case::the_elastic_role("horovod", None, "worker", true)]
 #[case::no_other_role("horovod", None, "launcher", false)]
+#[case::the_elastic_role("dask", None, "worker", true)]
+#[case::no_other_role("dask", None, "scheduler", false)]
 #[case::none_where_it_is_refused("mpi", Some(RigidPolicy::Refuse), "worker", false)]
 fn pods_that_may_be_told_to_leave_have_an_agent_for_that(
     #[case] framework: &str,
@@ -158,4 +161,27 @@ fn workers_of_rigid_launchers_do_not_speak_for_their_processes(
     assert_eq!(variables.contains(&silently), is_silent);
     let follows = agents.contains(&"trainyard-hosts".to_owned());
     assert!(!follows || framework == "horovod", "the list is made anew");
+}
+
+/// Live where only the number changes; made anew where all pods start anew.
+#[test]
+fn the_host_file_of_deepspeed_has_the_workers_that_there_are() {
+    let launcher = job("deepspeed", &[("launcher", 1), ("worker", 2)]);
+    let rolling = launcher
+        .clone()
+        .run(|run| run.update_policy = Some(UpdatePolicy::Roll));
+    let lists = |job: &TrainingJob, container: &str| -> Option<String> {
+        let job = Job::parse(job).unwrap();
+        let pod = build::pod(&job, &with_agent(), PodKey { role: 0, index: 0 }).unwrap();
+        let mut agents = pod.spec.unwrap().init_containers.into_iter().flatten();
+        let variables = agents.find(|agent| agent.name == container)?.env?;
+        let mut lists = variables.into_iter().filter_map(|variable| variable.value);
+        lists.find(|value| value.contains(r#""format":"DeepSpeed""#))
+    };
+    let followed = lists(&rolling, "trainyard-hosts").unwrap();
+    assert!(followed.contains(r#""role":"worker""#), "{followed}");
+    let elastic = elastic(launcher, |elastic| elastic.replicas = 3);
+    assert_eq!(lists(&elastic, "trainyard-hosts"), None);
+    let made = lists(&elastic, "trainyard-install").unwrap();
+    assert!(made.contains(r#""count":3"#), "{made}");
 }

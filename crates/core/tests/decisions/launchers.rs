@@ -5,9 +5,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use rstest::rstest;
 use trainyard_api::{RestartPolicy, TrainingJob};
 use trainyard_core::job::Job;
-use trainyard_core::members::Members;
-use trainyard_core::model::Identity;
-use trainyard_core::model::PodKey;
+use trainyard_core::model::{Identity, PodKey, PodNames};
 use trainyard_core::{admission, build, exec};
 
 use crate::jobs::{Change, with_agent, yaml};
@@ -107,7 +105,23 @@ fn the_launcher_decides_and_waits_for_workers(#[case] object: TrainingJob) {
 fn with_exec_the_launcher_has_the_right_to_it(#[case] object: TrainingJob, #[case] workers: i32) {
     assert_eq!(errors(&object), [""; 0]);
     let job = Job::parse(&object).unwrap();
-    assert_eq!(exec::extent(&job), Some(Members::first(workers)));
+    let owned = [
+        "mnist-worker-0",
+        "mnist-launcher-0",
+        "mnist-worker-9",
+        "other-worker-1",
+    ];
+    let covered = exec::extent(&job, owned).unwrap();
+    assert_eq!(
+        &*covered,
+        ["mnist-worker-0".into()],
+        "of {workers} workers, the one that exists"
+    );
+    assert_eq!(
+        exec::rules(&covered)[0].resource_names.as_deref(),
+        Some(&["mnist-worker-0".to_owned()][..])
+    );
+    assert_eq!(exec::rules(&PodNames::default()), []);
     assert!(job.framework.credentials(&object).is_none());
     let account = |role| pod(&object, role).spec.unwrap().service_account_name;
     assert_eq!(account(LAUNCHER).as_deref(), Some("mnist-mpi"));
@@ -124,6 +138,26 @@ fn with_exec_the_launcher_has_the_right_to_it(#[case] object: TrainingJob, #[cas
         errors(&own)[0].contains("serviceAccountName"),
         "{:?}",
         errors(&own)
+    );
+}
+
+/// Whoever has the token of such an account may run commands in the workers of its job.
+#[rstest]
+#[case::of_another_job("serviceAccountName", "mnist-mpi", true)]
+#[case::in_the_old_field("serviceAccount", "mnist-mpi", true)]
+#[case::of_the_user("serviceAccountName", "trainer", false)]
+#[case::of_nobody("serviceAccountName", "-mpi", false)]
+fn no_job_may_name_the_account_of_another(#[case] field: &str, #[case] name: &str, #[case] refused: bool) {
+    let other = yaml(&format!(
+        "metadata: {{name: other}}\nspec:\n  framework: {{name: custom}}\n  roles:\n  - {{name: worker, template: {{spec: \
+         {{{field}: {name}, containers: [{{name: main, image: example/train:1}}]}}}}}}\n"
+    ));
+    let errors = errors(&other);
+    let at = format!("spec.roles[0].template.spec.{field}");
+    assert_eq!(
+        errors.iter().any(|error| error.starts_with(&at)),
+        refused,
+        "{errors:?}"
     );
 }
 
@@ -199,7 +233,12 @@ fn with_ssh_horovodrun_is_told_nothing_of_the_agent(
     let job = horovod(&format!(
         "attach: Ssh, launcherAsWorker: true, implementation: {implementation}"
     ));
-    let ours = ["TRAINYARD_JOB", "TRAINYARD_ROLE", "TRAINYARD_INDEX"];
+    let ours = [
+        "TRAINYARD_JOB",
+        "TRAINYARD_ROLE",
+        "TRAINYARD_INDEX",
+        "TRAINYARD_ATTEMPT",
+    ];
     let more = ["TRAINYARD_PROCESSES", "HOROVOD_START_TIMEOUT"];
     assert_eq!(variables(&job, WORKER), [&ours[..], both].concat());
     assert_eq!(
@@ -217,6 +256,7 @@ fn without_mpi_there_is_nothing_of_it() {
         "TRAINYARD_JOB",
         "TRAINYARD_ROLE",
         "TRAINYARD_INDEX",
+        "TRAINYARD_ATTEMPT",
         "K_MPI_JOB_ROLE",
         "OMPI_MCA_plm_rsh_agent",
     ];

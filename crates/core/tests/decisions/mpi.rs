@@ -126,7 +126,9 @@ fn pods_that_start_programs_through_the_api_server(#[case] implementation: &str)
         .to_vec();
     let job = Job::parse(&job).unwrap();
     objects.push(serde_saphyr::to_string(&exec::account(&job)).unwrap());
-    objects.push(serde_saphyr::to_string(&exec::role(&job).unwrap()).unwrap());
+    objects.push(serde_saphyr::to_string(&exec::role(&job)).unwrap());
+    let covered = exec::extent(&job, ["mnist-worker-0", "mnist-worker-7", "mnist-launcher-0"]).unwrap();
+    objects.push(serde_saphyr::to_string(&exec::rules(&covered)).unwrap());
     objects.push(serde_saphyr::to_string(&exec::binding(&job)).unwrap());
     insta::assert_snapshot!(format!("exec_{implementation}"), objects.join("---\n"));
 }

@@ -277,6 +277,8 @@ fn row(phase: PodPhase, code: Option<i32>, disrupted: bool, terminating: bool) -
         released: false,
         waits: false,
         template: None,
+        spec: None,
+        attempt: 0,
         address: None,
         end: (phase == PodPhase::Failed || disrupted).then(|| Box::new(end)),
         trouble: None,
@@ -448,6 +450,10 @@ fn which_replacements_count(#[case] ages: &[i64], #[case] start: Option<i64>, #[
         exit_code: None,
         reason: "Error".to_owned(),
         consequences: 0,
+        node: None,
+        step: None,
+        checkpoint: None,
+        seconds: None,
     };
     let history: Vec<RestartRecord> = ages.iter().map(record).collect();
     let expected = history.split_at(history.len() - count).1;

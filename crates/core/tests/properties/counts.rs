@@ -223,6 +223,7 @@ fn job(as_one: bool, pods: i32, policy: RestartPolicy, limit: i32) -> TrainingJo
     let job = if as_one { pytorch(&roles) } else { custom(&roles) };
     job.role("worker", |role| role.restart_policy = Some(policy))
         .backoff_limit(limit)
+        .one_by_one()
 }
 
 proptest! {

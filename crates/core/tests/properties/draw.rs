@@ -13,7 +13,9 @@ use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use trainyard_api::{Dependency, DependencyState, NodeDownPolicy, PodQuorum, RestartPolicy, RoleSet};
+use trainyard_api::{
+    Dependency, DependencyState, NodeDownPolicy, PodQuorum, RestartPolicy, RestartScope, RoleSet,
+};
 
 pub use job::job;
 pub use view::{Seen, seen};
@@ -66,6 +68,10 @@ fn text() -> impl Strategy<Value = String> {
         select(vec![64, 127, 128, 129, 2000, 2001, 40_000])
             .prop_map(|bytes: usize| "é".repeat(bytes / 2 + 1)),
     ]
+}
+
+fn restart_scope() -> impl Strategy<Value = RestartScope> + Clone {
+    select(RestartScope::ALL.to_vec())
 }
 
 fn policy() -> impl Strategy<Value = RestartPolicy> + Clone {

@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 use trainyard_api::default::TOPOLOGY_KEY;
 use trainyard_api::{
-    CleanPodPolicy, CreatePolicy, Elastic, NodeDownPolicy, PodQuorum, RestartPolicy, Spread, TrainingJob,
+    CleanPodPolicy, CreatePolicy, Elastic, NodeDownPolicy, PodQuorum, RestartPolicy, RestartScope, Spread,
+    TrainingJob,
 };
 use trainyard_core::job::{Job, Role};
 use trainyard_core::members::Members;
@@ -22,6 +23,7 @@ struct SeenRole<'a> {
     main: &'a str,
     members: &'a Members,
     restart_policy: RestartPolicy,
+    restart_scope: RestartScope,
     quorums: [PodQuorum; 2],
     node_down_policy: NodeDownPolicy,
     placement: Option<(Spread, &'a str)>,
@@ -53,6 +55,9 @@ fn seen_role<'a>(role: &'a Role<'_>) -> SeenRole<'a> {
         pod: _,
         main,
         restart_policy,
+        restart_scope,
+        // It is the status that says it.
+        attempt: _,
         succeeded_when,
         failed_when,
         node_down_policy,
@@ -65,6 +70,7 @@ fn seen_role<'a>(role: &'a Role<'_>) -> SeenRole<'a> {
         main: &main.name,
         members,
         restart_policy: *restart_policy,
+        restart_scope: *restart_scope,
         quorums: [*succeeded_when, *failed_when],
         node_down_policy: *node_down_policy,
         placement: placement.map(|placement| {

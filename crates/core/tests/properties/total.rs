@@ -4,8 +4,9 @@
 use proptest::prelude::*;
 use trainyard_api::TrainingJob;
 use trainyard_core::job::Job;
-use trainyard_core::model::{Action, PodKey};
-use trainyard_core::plan::{Plan, Step, plan};
+use trainyard_core::local_state::ExecRightState;
+use trainyard_core::model::{Action, PodKey, PodNames};
+use trainyard_core::plan::{Plan, Step, is_managed, plan};
 use trainyard_core::view::PodRow;
 use trainyard_core::{admission, build, depends, exec};
 
@@ -43,14 +44,8 @@ fn check_made(job: &TrainingJob, seen: &Seen, action: &Action) -> Result<(), Tes
             let made = credentials.and_then(|credentials| credentials.made());
             prop_assert_eq!(made, Some(*identity), "a Secret that the job does not have");
         }
-        Action::Grant => {
+        Action::CreateExecRight => {
             prop_assert!(seen.settings.allows_exec, "a right that the operator can't give");
-            let role = exec::role(&parsed).and_then(|role| role.rules);
-            let names = role.and_then(|rules| rules.into_iter().next()?.resource_names);
-            prop_assert_eq!(
-                names.map(|names| i32::try_from(names.len()).unwrap()),
-                exec::extent(&parsed).map(|extent| extent.count())
-            );
             let (account, binding) = (exec::account(&parsed), exec::binding(&parsed));
             prop_assert_eq!(account.metadata, binding.metadata);
         }
@@ -110,10 +105,36 @@ fn check_done(job: &TrainingJob, seen: &Seen, plan: &Plan) -> Result<(), TestCas
                 let row = seen.services.iter().find(is_it);
                 prop_assert!(row.is_some_and(|row| !row.terminating));
             }
+            Action::Grant(pods) => check_granted(job, seen, pods)?,
             Action::DeleteJob => {}
             _ => check_made(job, seen, action)?,
         }
     }
+    Ok(())
+}
+
+/// A right covers pods that exist and are the job's own, while the job goes on.
+fn check_granted(job: &TrainingJob, seen: &Seen, pods: &PodNames) -> Result<(), TestCaseError> {
+    prop_assert!(seen.settings.allows_exec, "a right that the operator can't give");
+    let ours = |name: &str| seen.pods.iter().any(|row| *row.name == *name);
+    prop_assert!(pods.iter().all(|name| ours(name)), "{:?}", pods);
+    let phase = job.status.as_ref().and_then(|status| status.phase);
+    let has_ended = phase.is_some_and(trainyard_api::JobPhase::is_terminal);
+    prop_assert!(pods.is_empty() || !job.is_suspended() && !has_ended);
+    Ok(())
+}
+
+/// A right that is known to cover pods is taken away from a job that does not go on.
+fn check_withdrawn(job: &TrainingJob, seen: &Seen, plan: &Plan) -> Result<(), TestCaseError> {
+    let ExecRightState::Covers(pods) = &seen.local.exec_right else {
+        return Ok(());
+    };
+    let ends = |action: &Action| matches!(action, Action::Grant(pods) if pods.is_empty());
+    let goes_on = !job.is_suspended() || !is_managed(job, &seen.local) || pods.is_empty();
+    prop_assert!(
+        goes_on || !seen.settings.allows_exec || plan.actions().any(ends),
+        "keeps its right"
+    );
     Ok(())
 }
 
@@ -127,6 +148,7 @@ proptest! {
             schema::check_written(job.status.as_ref(), status);
         }
         check_done(&job, &seen, &plan)?;
+        check_withdrawn(&job, &seen, &plan)?;
         prop_assert!(plan.events().is_empty() || plan.status().is_some(), "tells what no status keeps");
         let wakes_later = plan.wake_at().is_none_or(|at| at > seen.now);
         prop_assert!(!matches!(plan.step(), Step::Wait | Step::Done) || wakes_later, "a hot loop");

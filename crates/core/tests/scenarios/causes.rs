@@ -84,7 +84,8 @@ fn what_made_the_launcher_fail_is_the_cause(
         })
         .role("worker", |role| role.restart_policy = Some(worker))
         .run(|run| run.clean_pod_policy = Some(CleanPodPolicy::None))
-        .backoff_limit(budget);
+        .backoff_limit(budget)
+        .one_by_one();
     let mut world = World::new(job);
     world.settings = with_agent();
     world.settle();

@@ -79,9 +79,8 @@ fn with_agent(job: TrainingJob) -> World {
 fn pods_are_created_when_what_they_wait_for_has_come(#[case] settings: Settings) {
     let mut world = World::new(launcher(Ready));
     world.settings = settings;
-    world.reconcile();
+    world.start();
     assert_eq!(world.all(), names(WORKERS));
-    assert_eq!(world.phase(), Some(JobPhase::Starting));
     let said = world.role("launcher");
     assert_eq!(said.phase, RolePhase::Pending);
     assert_eq!(said.reason.as_deref(), Some("WaitingForRoles"));
@@ -123,7 +122,7 @@ fn waiting_costs_no_write() {
 #[test]
 fn with_an_agent_all_pods_are_created_at_once_unless_the_user_says_otherwise() {
     let mut world = with_agent(launcher(Running));
-    world.reconcile();
+    world.start();
     assert_eq!(world.all(), names(ALL));
     assert_eq!(
         world.role("launcher").message.as_deref(),
@@ -144,7 +143,7 @@ fn with_an_agent_all_pods_are_created_at_once_unless_the_user_says_otherwise() {
 fn that_pods_are_created_late_is_written_at_once() {
     let late = CreatePolicy::WhenDependenciesMet;
     let mut world = with_agent(launcher(Running).role("launcher", |role| role.create_policy = Some(late)));
-    world.reconcile();
+    world.start();
     world.tick(1);
     world.run_all();
     world.reconcile();
@@ -381,7 +380,7 @@ fn a_refused_pod_of_another_role_is_not_told_of_one_that_waits() {
         name: "mnist-worker-0".to_owned(),
         message: "exceeded quota".to_owned(),
     });
-    world.reconcile();
+    world.start();
     assert_eq!(world.role("worker").reason.as_deref(), Some("CreateFailed"));
     assert_eq!(world.role("launcher").reason.as_deref(), Some("WaitingForRoles"));
     assert!(world.pods.iter().all(|row| row.phase == PodPhase::Pending));

@@ -380,6 +380,43 @@ fn what_is_lost_stays_lost_where_nobody_refills() {
     assert_eq!(world.status().replicas, Some(4));
 }
 
+/// Nobody has trained to the end.
+#[test]
+fn a_job_without_any_pod_is_paused() {
+    let mut job = elastic(1, |elastic| elastic.refill = Some(Refill::Never));
+    job.spec.roles.remove(0);
+    let mut world = World::running(job);
+    world.fail("mnist-worker-0", 1);
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Paused), Some(0)));
+    wait(&mut world);
+    scale(&mut world, 2);
+    world.settle();
+    assert_eq!((world.phase(), pods(&world)), (Some(Running), "0 1".to_owned()));
+    world.succeed_all();
+    world.settle();
+    assert_eq!(world.phase(), Some(Succeeded));
+}
+
+/// The role would never end without it.
+#[test]
+fn the_place_of_the_pod_that_decides_does_not_stay_empty() {
+    let job = elastic(3, |elastic| elastic.refill = Some(Refill::Never));
+    let first = Some(trainyard_api::PodQuorum::FirstPod);
+    let mut world = World::running(job.role("worker", |role| role.succeeded_when = first));
+    world.fail("mnist-worker-0", 1);
+    world.fail("mnist-worker-1", 1);
+    world.settle();
+    assert_eq!((pods(&world), world.phase()), ("2 0".to_owned(), Some(Running)));
+    wait(&mut world);
+    scale(&mut world, 1);
+    world.settle();
+    world.run_all();
+    wait(&mut world);
+    world.settle();
+    assert_eq!(pods(&world), "0", "nor does it leave, though it is the youngest");
+}
+
 #[test]
 fn a_job_that_succeeds_while_pods_leave_has_succeeded() {
     let mut world = running(elastic(3, |_| {}));

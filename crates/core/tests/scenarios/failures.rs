@@ -203,7 +203,7 @@ fn a_pod_that_never_ran_and_is_replaced_makes_the_job_restart_and_say_why() {
     );
     let said = "mnist-worker-0 on node-0: exit code 128 (Error): to be replaced at 2026-01-01T00:00:10Z";
     assert_eq!(role.message.as_deref(), Some(said));
-    assert_eq!(world.log.statuses, 3, "one for the start, one for each end");
+    assert_eq!(world.log.statuses, 2, "one for each end");
     world.settle();
     assert_eq!(
         (world.phase(), world.role("worker").message),

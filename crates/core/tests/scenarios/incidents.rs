@@ -13,7 +13,7 @@ use crate::common::World;
 use crate::common::jobs::{Change, custom, mpi, pytorch, set_image, with_agent};
 
 fn eight() -> TrainingJob {
-    pytorch(&[("worker", 8)])
+    pytorch(&[("worker", 8)]).one_by_one()
 }
 
 fn pod(index: usize) -> String {
@@ -117,7 +117,7 @@ fn what_ends_long_after_is_an_incident_of_its_own() {
 #[test]
 fn pods_that_fail_whenever_they_start_use_up_their_budget() {
     // Each round is one failure, however many pods there are, and whichever is the first.
-    let mut world = World::running(pytorch(&[("worker", 3)]).backoff_limit(4));
+    let mut world = World::running(pytorch(&[("worker", 3)]).one_by_one().backoff_limit(4));
     for round in 0..20 {
         let mut running = world.names(|row| row.phase == trainyard_core::view::PodPhase::Running);
         running.sort();
@@ -138,7 +138,7 @@ fn pods_that_fail_whenever_they_start_use_up_their_budget() {
 
 #[test]
 fn an_incident_is_over_when_all_have_ended_in_it() {
-    let mut world = World::running(pytorch(&[("worker", 3)]));
+    let mut world = World::running(pytorch(&[("worker", 3)]).one_by_one());
     for index in [0, 1, 2] {
         world.fail(&pod(index), 1);
     }
@@ -196,7 +196,7 @@ fn others_may_end_while_one_that_was_asked_to_go_is_still_there() {
 
 #[test]
 fn an_evicted_worker_of_a_launcher_costs_no_failure() {
-    let mut world = World::new(mpi("", 4).backoff_limit(0));
+    let mut world = World::new(mpi("", 4).one_by_one().backoff_limit(0));
     world.settings = with_agent();
     world.settle();
     assert_eq!(world.phase(), Some(Running));
@@ -217,7 +217,7 @@ fn a_worker_and_the_launcher_that_fails_because_of_it_cost_one_unit(
     #[case] after: i64,
     #[case] failures: i32,
 ) {
-    let mut world = World::new(mpi("", 4));
+    let mut world = World::new(mpi("", 4).one_by_one());
     world.settings = with_agent();
     world.settle();
     world.fail("mnist-worker-2", 1);
@@ -265,7 +265,7 @@ fn pods_that_train_each_for_itself_fail_each_for_itself() {
 
 #[test]
 fn pods_that_fail_because_others_are_updated_cost_nothing() {
-    let mut world = World::running(pytorch(&[("worker", 3)]).rolls().backoff_limit(0));
+    let mut world = World::running(pytorch(&[("worker", 3)]).one_by_one().rolls().backoff_limit(0));
     world.edit(|spec| set_image(spec, "worker", "example/train:2"));
     world.reconcile();
     world.kubelets_remove();
@@ -279,7 +279,7 @@ fn pods_that_fail_because_others_are_updated_cost_nothing() {
 #[test]
 fn a_new_template_whose_pods_fail_uses_up_the_budget_also_where_pods_train_as_one() {
     // The others hang, and never end.
-    let mut world = World::running(pytorch(&[("worker", 3)]).rolls().backoff_limit(1));
+    let mut world = World::running(pytorch(&[("worker", 3)]).one_by_one().rolls().backoff_limit(1));
     world.edit(|spec| set_image(spec, "worker", "example/train:2"));
     for _ in 0..20 {
         world.reconcile();
@@ -447,7 +447,7 @@ fn what_came_of_a_pod_that_was_lost_while_nobody_looked_costs_nothing() {
 #[test]
 fn what_ended_before_an_incident_is_no_part_of_it() {
     let job = pytorch(&[("worker", 4)]).role("worker", |role| role.restart_policy = Some(ExitCode));
-    let mut world = World::running(job);
+    let mut world = World::running(job.one_by_one());
     let first = world.now;
     world.tick(4);
     world.fail(&pod(2), 137);

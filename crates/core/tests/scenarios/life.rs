@@ -1,8 +1,9 @@
 //! From creation to a good end, and what the user sees on the way.
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use trainyard_api::JobPhase::{Running, Starting, Succeeded};
-use trainyard_api::{Dialect, MasterService, NodeDownPolicy, RestartPolicy, RolePhase};
+use trainyard_api::{Dialect, Elastic, MasterService, NodeDownPolicy, RestartPolicy, RolePhase};
 use trainyard_core::plan::{Plan, Step};
 use trainyard_core::view::NodeState;
 
@@ -12,7 +13,7 @@ use crate::common::jobs::{Change, custom, pytorch, set_image, workers};
 #[test]
 fn a_custom_job_costs_its_pods_one_service_and_two_status_writes_until_it_runs() {
     let mut world = World::new(custom(&[("ps", 1), ("worker", 3)]));
-    world.reconcile();
+    world.start();
     assert_eq!(
         world.log.pods,
         ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1", "mnist-worker-2"]
@@ -38,7 +39,7 @@ fn a_custom_job_costs_its_pods_one_service_and_two_status_writes_until_it_runs()
 #[test]
 fn a_pytorch_job_runs_and_succeeds_when_all_its_roles_did() {
     let mut world = World::running(pytorch(&[("master", 1), ("worker", 2)]));
-    assert_eq!(world.log.statuses, 2);
+    assert_eq!(world.log.statuses, 1);
     world.succeed("mnist-master-0");
     world.reconcile();
     assert_eq!(world.phase(), Some(Running), "workers still work");
@@ -129,13 +130,13 @@ fn a_job_whose_pods_end_at_once_goes_straight_to_its_end() {
     world.succeed("mnist-worker-0");
     world.succeed("mnist-worker-1");
     world.reconcile();
-    assert_eq!((world.phase(), world.log.statuses), (Some(Succeeded), 2));
+    assert_eq!((world.phase(), world.log.statuses), (Some(Succeeded), 1));
 }
 
 #[test]
 fn counters_wait_for_the_next_write_but_not_for_ever() {
     let mut world = World::new(custom(&[("worker", 2)]));
-    world.reconcile();
+    world.start();
     world.tick(1);
     world.run_on("mnist-worker-0", "node-0");
     let plan = world.reconcile();
@@ -297,7 +298,7 @@ fn a_pod_gets_labels_back_that_somebody_took_from_it() {
     world.pod_mut("mnist-worker-1").labelled = false;
     world.settle();
     assert_eq!(world.log.labelled, ["mnist-worker-1"]);
-    assert_eq!((world.phase(), world.log.statuses), (Some(Running), 2));
+    assert_eq!((world.phase(), world.log.statuses), (Some(Running), 1));
     // What has ended needs to be found by nobody.
     world.succeed("mnist-worker-0");
     world.pod_mut("mnist-worker-0").labelled = false;
@@ -381,11 +382,7 @@ fn a_job_of_another_controller_is_not_touched() {
         custom(&[("worker", 2)]).spec(|spec| spec.managed_by = Some("kueue.x-k8s.io/multikueue".into()));
     assert_eq!(World::new(job).plan(), Plan::default());
     let job = custom(&[("worker", 2)]).spec(|spec| spec.managed_by = Some("trainyard.dev/operator".into()));
-    assert_eq!(
-        World::new(job).actions_after_status().len(),
-        1,
-        "named outright, it is ours"
-    );
+    assert_eq!(World::new(job).actions().len(), 1, "named outright, it is ours");
 }
 
 #[test]
@@ -410,14 +407,14 @@ fn a_condition_remembers_since_when_it_holds() {
     };
     let mut world = World::new(workers(1, RestartPolicy::OnFailure));
     let created = world.now;
-    world.reconcile();
+    world.start();
     world.tick(60);
     let ran = world.now;
     world.run_all();
     world.reconcile();
     assert_eq!(
         (since(&world, "Accepted"), since(&world, "Running")),
-        (created, ran)
+        (created + SignedDuration::from_secs(2), ran)
     );
     world.tick(60);
     let failed = world.now;
@@ -431,24 +428,73 @@ fn a_condition_remembers_since_when_it_holds() {
     assert_eq!(since(&world, "Running"), failed, "it did not run before either");
 }
 
+/// Its first status waits until the job runs, which most jobs do soon.
 #[test]
-fn a_job_has_a_status_before_it_has_pods() {
-    // Its clock runs from then on, and it is known what its pods are made from, whenever the
-    // operator dies.
-    let mut world =
-        World::new(workers(2, RestartPolicy::Never).run(|run| run.active_deadline_seconds = Some(60)));
+fn a_job_that_runs_soon_writes_its_status_once() {
+    let mut world = World::new(workers(2, RestartPolicy::Never));
+    let created = world.now;
+    world.reconcile();
+    assert_eq!((world.phase(), world.log.pods.len()), (None, 2));
+    world.tick(1);
+    world.run_all();
+    world.reconcile();
+    assert_eq!((world.phase(), world.log.statuses), (Some(Running), 1));
+    let status = world.status();
+    assert_eq!(status.start_time.map(|at| at.0), Some(created));
+    assert!(status.accepted_rules.is_some() && !status.accepted_spec.is_empty());
+}
+
+/// What its pods are made of is recorded on themselves until then.
+#[test]
+fn a_job_that_is_edited_before_it_has_a_status_starts_over() {
+    let mut world = World::new(pytorch(&[("master", 1), ("worker", 1)]).spec(|spec| {
+        spec.framework.pytorch.get_or_insert_default().master_service = Some(MasterService::ClusterIP);
+    }));
+    world.crash_after(2);
+    world.crash_after(1);
+    assert_eq!(
+        (world.phase(), world.services.len(), world.pods.len()),
+        (None, 2, 1)
+    );
+    world.edit(|spec| set_image(spec, "worker", "example/train:2"));
+    for (services, pods) in [(1, 1), (1, 0)] {
+        world.crash_after(1);
+        assert_eq!((world.services.len(), world.pods.len()), (services, pods));
+    }
+    assert_eq!(
+        world.phase(),
+        None,
+        "nothing is recorded while pods of two specs may exist"
+    );
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!(world.log.pods.len(), 3);
+    world.edit(|spec| set_image(spec, "worker", "example/train:3"));
+    world.reconcile();
+    assert_eq!(world.condition("Accepted"), "False Invalid");
+    // Somebody removes the status. The pods were made of this very spec.
+    world.edit(|spec| set_image(spec, "worker", "example/train:2"));
+    world.job.status = None;
+    world.settle();
+    assert_eq!((world.phase(), world.log.pods.len()), (Some(Running), 3));
+}
+
+/// What is recorded there is needed before there are pods.
+#[test]
+fn an_elastic_job_has_a_status_before_it_has_pods() {
+    let job = workers(2, RestartPolicy::Never).run(|run| run.active_deadline_seconds = Some(60));
+    let mut world = World::new(job.spec(|spec| {
+        spec.roles[0].replicas = None;
+        spec.elastic = Some(Elastic {
+            replicas: 2,
+            ..Elastic::default()
+        });
+    }));
     world.crash_after(1);
     assert_eq!((world.phase(), world.writes()), (Some(Starting), 1));
     let status = world.status();
     assert_eq!(status.start_time.map(|at| at.0), Some(world.now));
     assert!(status.accepted_rules.is_some() && !status.accepted_spec.is_empty());
-    world.crash_after(1);
-    world.crash_after(1);
-    assert_eq!((world.services.len(), world.pods.len()), (1, 1));
-    world.edit(|spec| set_image(spec, "worker", "example/train:2"));
-    world.reconcile();
-    assert_eq!(world.condition("Accepted"), "False Invalid");
-    assert_eq!(world.pods.len(), 1, "no pods of two templates");
     world.tick(60);
     world.settle();
     assert_eq!(world.condition("Failed"), "True DeadlineExceeded");

@@ -21,6 +21,7 @@ mod depends;
 mod disruptions;
 mod elastic;
 mod failures;
+mod group_restart;
 mod horovod;
 mod incidents;
 mod life;

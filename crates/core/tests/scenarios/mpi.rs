@@ -7,11 +7,10 @@ use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{Dialect, JobPhase, RolePhase, TrainingJob};
 use trainyard_core::build;
 use trainyard_core::job::Job;
-use trainyard_core::local_state::SecretState;
-use trainyard_core::members::Members;
-use trainyard_core::model::{Action, PodKey};
+use trainyard_core::local_state::{ExecRightState, LocalState, SecretState};
+use trainyard_core::model::{Action, PodKey, PodNames};
 use trainyard_core::remote_shell::INSTALL_CONTAINER;
-use trainyard_core::view::Settings;
+use trainyard_core::view::{Refusal, Settings};
 
 use crate::common::World;
 use crate::common::jobs::{Change, mpi, role, with_agent, with_silent_agent};
@@ -32,7 +31,7 @@ fn world(job: TrainingJob) -> World {
 }
 
 pub fn running(job: TrainingJob) -> World {
-    let mut world = world(job);
+    let mut world = world(job.one_by_one());
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Running));
     world
@@ -57,7 +56,7 @@ fn accepted_rules_with_two_launchers_of_one_name_are_no_rules() {
 #[test]
 fn the_secret_and_the_service_come_before_all_pods() {
     let mut world = world(mpi("", 2));
-    let first = world.actions_after_status();
+    let first = world.actions();
     assert!(
         first.iter().all(|action| !matches!(action, Action::CreatePod(_))),
         "{first:?}"
@@ -69,7 +68,7 @@ fn the_secret_and_the_service_come_before_all_pods() {
         (&["mnist".to_owned()][..], &["mnist-mpi".to_owned()][..])
     );
     assert_eq!(world.all(), names(ALL));
-    assert_eq!(world.writes(), 3 + 1 + 1 + 1, "pods, Service, Secret, status");
+    assert_eq!(world.writes(), 3 + 1 + 1, "pods, Service, Secret");
 }
 
 fn with_exec(job: TrainingJob) -> World {
@@ -79,51 +78,126 @@ fn with_exec(job: TrainingJob) -> World {
 }
 
 #[test]
-fn the_right_to_start_programs_comes_before_all_pods() {
+fn the_right_to_start_programs_comes_before_all_pods_and_covers_those_that_exist() {
     let mut world = with_exec(mpi("attach: Exec", 2));
-    let first = world.actions_after_status();
+    let first = world.actions();
     assert!(
-        first.contains(&Action::Grant) && first.iter().all(|action| !matches!(action, Action::CreatePod(_))),
+        first.contains(&Action::CreateExecRight)
+            && first.iter().all(|action| !matches!(action, Action::CreatePod(_))),
         "{first:?}"
     );
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Running));
-    let rules = world.log.grants[0].rules.as_ref().unwrap();
-    let named = rules[0].resource_names.as_ref().unwrap();
-    assert_eq!((world.log.grants.len(), named.join(" ")), (1, WORKERS.join(" ")));
+    assert_eq!(world.log.grants, [WORKERS]);
     assert_eq!(world.log.secrets, [""; 0]);
     assert!(world.actions().is_empty());
+}
+
+/// The pods of a `StatefulSet` mnist-worker are called as the workers of the job mnist.
+#[test]
+fn a_statefulset_whose_pods_are_called_as_the_workers_is_out_of_reach() {
+    let mut world = with_exec(mpi("attach: Exec", 2));
+    world.taken = vec![WORKERS[1].to_owned()];
+    world.settle();
+    assert_eq!(world.condition("Accepted"), "False OwnershipConflict");
+    assert_eq!(world.covered.as_deref(), Some(&[][..]), "of no pod");
+    assert!(
+        world
+            .log
+            .grants
+            .iter()
+            .all(|pods| !pods.contains(&WORKERS[1].to_owned())),
+        "{:?}",
+        world.log.grants
+    );
+
+    // It comes while the job runs, and takes the name of a worker that is replaced.
+    let mut world = with_exec(mpi("attach: Exec", 2));
+    world.settle();
+    world.taken = vec![WORKERS[1].to_owned()];
+    world.evict(WORKERS[1]);
+    world.settle();
+    assert_eq!(world.condition("Accepted"), "False OwnershipConflict");
+    assert_eq!(world.covered.as_deref(), Some(&[][..]));
+    world.free_names();
+    world.settle();
+    assert_eq!(world.log.grants.last().unwrap(), WORKERS);
+}
+
+#[rstest]
+#[case::it_is_suspended(|world: &mut World| world.edit(|spec| spec.suspend = Some(true)))]
+#[case::it_is_suspended_and_attaches_otherwise(|world: &mut World| world.edit(|spec| {
+    spec.suspend = Some(true);
+    spec.framework.mpi = None;
+}))]
+#[case::it_attaches_otherwise(|world: &mut World| world.edit(|spec| spec.framework.mpi = None))]
+#[case::it_has_succeeded(|world: &mut World| world.succeed(LAUNCHER))]
+fn a_right_ends(#[case] event: fn(&mut World), #[values(false, true)] another_leads: bool) {
+    let mut world = with_exec(mpi("attach: Exec", 2));
+    world.settle();
+    assert_eq!(world.log.grants, [WORKERS]);
+    event(&mut world);
+    let keeps_its_pods = world.job.spec.framework.mpi.is_none() && !world.job.is_suspended();
+    if another_leads && keeps_its_pods {
+        // Such a change is refused, and the job goes on as it was: one that does not know what was
+        // granted can't know how it attached.
+        return;
+    }
+    if another_leads {
+        world.local = LocalState::default();
+    }
+    // It ends before the status says so.
+    let first = world.actions();
+    assert!(first.contains(&Action::Grant(PodNames::default())), "{first:?}");
+    world.settle();
+    assert_eq!(world.covered.as_deref(), Some(&[][..]));
+    assert!(world.actions().is_empty());
+}
+
+#[test]
+fn a_right_covers_no_pod_that_is_gone() {
+    let mut world = with_exec(mpi("attach: Exec", 2));
+    world.settle();
+    world.refusal = Some(Refusal {
+        kind: "Pod",
+        name: WORKERS[0].to_owned(),
+        message: "exceeded quota".to_owned(),
+    });
+    world.vanish(WORKERS[0]);
+    world.settle();
+    assert_eq!(world.log.grants.last().unwrap(), &WORKERS[1..]);
 }
 
 #[test]
 fn a_right_for_other_pods_than_there_are_is_made_right() {
     let mut world = with_exec(mpi("attach: Exec", 2));
     world.settle();
-    world.local.granted = Some(Members::first(5));
-    assert_eq!(world.actions(), [Action::Grant]);
+    let five = (0..5)
+        .map(|index| format!("mnist-worker-{index}").into())
+        .collect();
+    world.covered = Some(five);
+    // Who has just become the leader finds out, and nobody asks again.
+    assert!(world.actions().is_empty());
+    world.local.exec_right = ExecRightState::Unknown;
+    assert_eq!(world.actions().len(), 1);
     world.settle();
-    assert_eq!(
-        (world.log.grants.len(), world.local.granted.clone()),
-        (2, Some(Members::first(2)))
-    );
-    // Who has forgotten asks again only if pods are to be made.
-    world.local.granted = None;
+    assert_eq!(world.log.grants, [WORKERS, WORKERS]);
     assert!(world.actions().is_empty());
 }
 
 /// No pod that runs needs it again: a stream that is open stays so.
 #[test]
 fn a_right_that_was_deleted_is_given_again_before_the_next_launcher_and_not_earlier() {
-    let mut world = with_exec(mpi("attach: Exec", 2));
+    let mut world = with_exec(mpi("attach: Exec", 2).one_by_one());
     world.settle();
-    world.grant = false;
+    world.covered = None;
     world.evict("mnist-worker-0");
     world.settle();
-    assert_eq!((world.phase(), world.grant), (Some(JobPhase::Running), false));
+    assert_eq!((world.phase(), &world.covered), (Some(JobPhase::Running), &None));
     world.fail(LAUNCHER, 1);
     world.settle();
-    assert_eq!((world.phase(), world.grant), (Some(JobPhase::Running), true));
-    assert_eq!(world.log.grants.len(), 2);
+    assert_eq!(world.phase(), Some(JobPhase::Running));
+    assert_eq!(world.log.grants, [WORKERS, WORKERS]);
     // One that is there is looked at, and left as it is.
     world.fail(LAUNCHER, 1);
     world.settle();
@@ -137,15 +211,13 @@ fn a_right_that_was_deleted_is_given_again_before_the_next_launcher_and_not_earl
 fn an_operator_that_is_new_takes_the_right_to_pods_that_go(#[values(false, true)] allowed: bool) {
     let mut world = with_exec(mpi("attach: Exec", 2).rolls());
     world.settle();
-    (world.local.granted, world.settings.allows_exec) = (None, allowed);
+    (world.local.exec_right, world.settings.allows_exec) = (ExecRightState::Unknown, allowed);
     world.edit(|spec| role(spec, "worker").replicas = Some(1));
     world.settle();
     assert_eq!((world.phase(), world.pods.len()), (Some(JobPhase::Running), 2));
     assert_eq!(world.condition("Accepted"), "True Valid");
-    let named = |role: &k8s_openapi::api::rbac::v1::Role| role.rules.as_ref()?[0].resource_names.clone();
-    let last = world.log.grants.last().and_then(named).unwrap();
     assert_eq!(
-        last.len(),
+        world.log.grants.last().unwrap().len(),
         if allowed { 1 } else { 2 },
         "who may not give it can't change it"
     );
@@ -171,7 +243,7 @@ fn without_the_right_to_give_it_the_job_says_so_and_goes_on_by_itself() {
 fn the_launcher_waits_for_the_workers(#[case] settings: Settings, #[case] first: &[&str]) {
     let mut world = World::new(mpi("", 2));
     world.settings = settings;
-    world.reconcile();
+    world.start();
     assert_eq!(world.all(), names(first));
     let said = world.role("launcher");
     assert_eq!(
@@ -366,7 +438,7 @@ fn a_start_that_another_has_begun_is_not_undone_while_the_agent_is_not_known() {
 
 #[test]
 fn the_operator_dies_at_any_write_and_the_secret_is_made_once() {
-    let job = mpi("", 2);
+    let job = mpi("", 2).one_by_one();
     let points = at_every_write(
         &job,
         |world, operator| {
@@ -422,11 +494,7 @@ fn the_size_of_a_job_does_not_change_the_size_of_its_pods(#[case] workers: i32) 
     let mut world = world(mpi("", workers));
     world.reconcile();
     let workers = usize::try_from(workers).unwrap();
-    assert_eq!(
-        world.writes(),
-        workers + 1 + 1 + 1 + 1,
-        "pods, Service, Secret, status"
-    );
+    assert_eq!(world.writes(), workers + 1 + 1 + 1, "pods, Service, Secret");
     world.run_all();
     world.reconcile();
     assert_eq!(world.phase(), Some(JobPhase::Running));
@@ -444,7 +512,7 @@ fn a_launcher_that_works_is_the_first_host() {
 #[test]
 fn with_ssh_it_is_all_the_same() {
     let mut world = running(mpi("attach: Ssh", 2));
-    assert_eq!(world.writes(), 3 + 1 + 1 + 2, "pods, Service, Secret, two states");
+    assert_eq!(world.writes(), 3 + 1 + 1 + 1, "pods, Service, Secret, state");
     world.succeed(LAUNCHER);
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Succeeded));

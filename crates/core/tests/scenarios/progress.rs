@@ -7,7 +7,7 @@ use trainyard_core::observe;
 use trainyard_core::plan::Step;
 
 use crate::common::World;
-use crate::common::jobs::{Change, custom, workers};
+use crate::common::jobs::{Change, custom, pytorch, workers};
 
 fn reporting() -> TrainingJob {
     workers(1, Never).spec(|spec| spec.progress = Some(ProgressPolicy::Report))
@@ -199,4 +199,74 @@ fn the_first_pod_by_role_and_index_speaks() {
     for stranger in ["mnist-other-0", "mnist-chief-x", "chief-0", "mnist"] {
         assert_eq!(place(stranger), None, "{stranger}");
     }
+}
+
+/// What programs say of a step and of their last checkpoint.
+fn saved(step: i64, checkpoint: &str) -> Progress {
+    Progress {
+        step: Some(step),
+        metrics: [("checkpoint".to_owned(), checkpoint.to_owned())].into(),
+        ..Progress::default()
+    }
+}
+
+fn checkpoint(world: &World) -> Option<(i64, i32)> {
+    let written = world.status().checkpoint;
+    written.map(|checkpoint| (checkpoint.step, checkpoint.attempt))
+}
+
+fn report(world: &mut World, progress: Progress) {
+    world.progress = Some(progress);
+    world.tick(100);
+    world.reconcile();
+}
+
+#[test]
+fn a_checkpoint_does_not_go_back() {
+    let mut world = World::running(reporting());
+    for nonsense in ["nan", "1e99", "-7", "", "0.5"] {
+        report(&mut world, saved(1, nonsense));
+        assert_eq!(checkpoint(&world), None, "{nonsense:?}");
+    }
+    report(&mut world, saved(120, "100.0"));
+    assert_eq!(checkpoint(&world), Some((100, 0)));
+    report(&mut world, saved(121, "50"));
+    assert_eq!(checkpoint(&world), Some((100, 0)), "an answer that comes late");
+    world.suspend(true);
+    world.reconcile();
+    assert_eq!(
+        checkpoint(&world),
+        Some((100, 0)),
+        "it is there when the job goes on"
+    );
+}
+
+#[test]
+fn what_an_incident_cost_is_written_down() {
+    let job = pytorch(&[("worker", 2)]).spec(|spec| spec.progress = Some(ProgressPolicy::Report));
+    let mut world = World::running(job);
+    report(&mut world, saved(130, "100"));
+    let node = world.pod("mnist-worker-1").node.clone();
+    world.fail("mnist-worker-1", 1);
+    world.reconcile();
+    world.kubelets_remove();
+    world.tick(5);
+    world.reconcile();
+    world.tick(4);
+    world.run_all();
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Running));
+    let record = world.status().restarts.unwrap().history.remove(0);
+    assert_eq!(
+        (record.step, record.checkpoint, record.seconds),
+        (Some(130), Some(100), Some(9))
+    );
+    assert_eq!(record.node.as_deref(), node.as_deref());
+    // The file was damaged, and the programs go on from an older one.
+    report(&mut world, saved(60, "50"));
+    assert_eq!(checkpoint(&world), Some((50, 1)));
+    world.tick(100);
+    world.reconcile();
+    let record = world.status().restarts.unwrap().history.remove(0);
+    assert_eq!(record.seconds, Some(9), "once");
 }

@@ -21,7 +21,8 @@ fn an_invalid_job_says_all_that_is_wrong_and_makes_nothing() {
 spec.roles[0].replicas: 0 pods: give at least 1, or remove the role; to stop a job, set spec.suspend
 spec.roles[1].name: there is a role \"worker\" already: give each role its own name
 spec.framework.name: there is no framework \"pythorch\": use one of pytorch, tensorflow, mpi, \
-horovod, deepspeed, mxnet, jax, xgboost, paddle, bagua, dask, standalone, custom";
+horovod, deepspeed, mxnet, jax, xgboost, paddle, bagua, dask, standalone, custom, or declare it: apply a Framework of \
+that name, or give its file as --framework-file";
     assert_eq!(world.message("Accepted"), said);
     assert_eq!(
         (world.log.pods.len(), world.log.services.len(), world.log.statuses),
@@ -332,14 +333,13 @@ fn what_the_server_does_not_take_is_said_in_the_role() {
     world.crash_after(2);
     world.crash_after(2);
     world.refusal = Some(quota());
-    world.tick(10);
-    world.reconcile();
+    world.start();
     let role = world.role("worker");
     assert_eq!(role.reason.as_deref(), Some("CreateFailed"));
     let said = "Pod \"mnist-worker-1\" could not be created: pods \"mnist-worker-1\" is forbidden: exceeded quota: small";
     assert_eq!(role.message.as_deref(), Some(said));
     assert_eq!(world.role("ps").reason, None, "it lacks nothing");
-    assert_eq!(world.log.statuses, 2);
+    assert_eq!(world.log.statuses, 1);
     world.tick(100);
     assert!(World::is_quiet(&world.plan()), "and then nothing is written");
     world.refusal = None;

@@ -1,5 +1,6 @@
 //! Requests to change the size of a job: ScaleIn and ScaleOut.
 
+mod et_operator;
 mod scripts;
 
 use std::collections::BTreeMap;

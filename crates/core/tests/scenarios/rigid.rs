@@ -1,7 +1,7 @@
 //! Jobs whose pods all start anew when their number changes.
 
 use rstest::rstest;
-use trainyard_api::JobPhase::{Failed, Running, Scaling, Starting, Suspended};
+use trainyard_api::JobPhase::{Failed, Running, Scaling, Starting, Suspended, Suspending};
 use trainyard_api::{Elastic, RestartPolicy, RigidPolicy, ScalingStep, TrainingJob, ValidSizes};
 use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::local_state::LocalState;
@@ -512,4 +512,112 @@ fn what_a_pod_has_said_is_in_the_status() {
     world.tick(60);
     world.reconcile();
     assert_eq!(pods(&world), "master-0 worker-0 worker-1");
+}
+
+/// A pod that is taken away and still runs may save its work together with the others.
+#[test]
+fn a_job_that_is_only_disrupted_has_time_for_a_checkpoint() {
+    let mut world = running(jax(3));
+    let created = world.log.pods.len();
+    world.ask_to_go("mnist-worker-1");
+    world.reconcile();
+    assert_eq!(
+        (step(&world), world.restarts()),
+        (Some(ScalingStep::Requested), (0, 1))
+    );
+    assert_eq!(
+        pods(&world),
+        "worker-0 worker-2",
+        "nobody else is asked by a signal"
+    );
+    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.reconcile();
+    world.tick(100);
+    let uid = world.pod("mnist-worker-0").uid.to_string();
+    let saved = DrainReport {
+        state: DrainState::CheckpointDone,
+        step: Some(70),
+    };
+    world.local.drains.record(&uid, saved);
+    world.reconcile();
+    assert_eq!(step(&world), Some(ScalingStep::CheckpointDone));
+    assert_eq!(
+        world.status().checkpoint.map(|checkpoint| checkpoint.step),
+        Some(70)
+    );
+    for pod in ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"] {
+        world.succeed(pod);
+    }
+    world.reconcile();
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(world.log.pods.len(), created + 3);
+    assert_eq!(world.pod("mnist-worker-0").attempt, 1);
+    assert_eq!(world.status().restarts.unwrap().history.len(), 1);
+}
+
+/// Nobody can save anything together with a pod that has ended.
+#[test]
+fn a_pod_that_has_ended_is_not_waited_for() {
+    let mut world = running(jax(3));
+    world.evict("mnist-worker-1");
+    world.reconcile();
+    assert_eq!((step(&world), world.restarts()), (None, (0, 1)));
+    assert_eq!(pods(&world), "");
+}
+
+#[test]
+fn a_job_that_is_suspended_has_time_for_a_checkpoint() {
+    let mut world = running(jax(2));
+    world.suspend(true);
+    world.reconcile();
+    assert_eq!(
+        (world.phase(), step(&world)),
+        (Some(Suspending), Some(ScalingStep::Requested))
+    );
+    assert_eq!(pods(&world), "worker-0 worker-1");
+    let observed = world.see(observe);
+    let mut seen = observed.roles.iter().flat_map(|role| &role.pods);
+    assert!(seen.all(|pod| !pod.drain.stays()), "{observed:#?}");
+    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.reconcile();
+    world.tick(100);
+    world.reconcile();
+    assert_eq!(pods(&world), "worker-0 worker-1", "it has all of its time");
+    report(&mut world, "mnist-worker-0", DrainState::CheckpointDone);
+    world.reconcile();
+    world.succeed("mnist-worker-0");
+    world.reconcile();
+    assert_eq!(
+        (pods(&world), step(&world)),
+        (String::new(), None),
+        "the other said nothing"
+    );
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!((world.phase(), world.restarts()), (Some(Suspended), (0, 0)));
+    world.suspend(false);
+    world.reconcile();
+    world.run_all();
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Running));
+}
+
+#[rstest]
+#[case::nobody_says_anything(10, false)]
+#[case::nobody_is_ready_in_time(300, true)]
+fn a_job_is_suspended_in_the_end(#[case] seconds: i64, #[case] says_so: bool) {
+    let mut world = running(jax(2));
+    world.suspend(true);
+    world.reconcile();
+    if says_so {
+        report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+        world.reconcile();
+    }
+    world.tick(seconds - 1);
+    world.reconcile();
+    assert_eq!(pods(&world), "worker-0 worker-1");
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(pods(&world), "");
 }

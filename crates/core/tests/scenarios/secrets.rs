@@ -366,7 +366,7 @@ const OWN: &str = "attach: Ssh, sshAuthSecretName: keys";
 #[test]
 fn one_of_the_users_is_neither_made_nor_looked_for() {
     let mut world = running(mpi(OWN, 2));
-    assert_eq!(world.writes(), 3 + 1 + 2, "pods, Service, two states");
+    assert_eq!(world.writes(), 3 + 1 + 1, "pods, Service, state");
     world.evict("mnist-worker-0");
     world.settle();
     world.tick(30);
@@ -437,7 +437,7 @@ fn a_name_that_is_not_needed_may_be_somebody_elses() {
 #[test]
 fn the_operator_dies_at_any_write_and_no_pod_is_a_stranger() {
     let points = at_every_write(
-        &mpi("", 2),
+        &mpi("", 2).one_by_one(),
         |world, operator| {
             world.settings = with_agent();
             operator(world);

@@ -4,7 +4,7 @@ use rstest::rstest;
 use trainyard_api::JobPhase::{self, Failed, Running, Succeeded};
 use trainyard_api::PodQuorum::{self, AllPods};
 use trainyard_api::RestartPolicy::Never;
-use trainyard_api::RolePhase;
+use trainyard_api::{Elastic, RolePhase, TensorflowOptions};
 
 use crate::common::World;
 use crate::common::jobs::{Change, job};
@@ -124,4 +124,50 @@ fn a_worker_that_fails_is_replaced_while_the_chief_trains() {
     world.succeed("mnist-chief-0");
     world.reconcile();
     assert_eq!(world.phase(), Some(Succeeded));
+}
+
+/// A worker that joins finds all that it needs, and nobody has to be told of it.
+#[test]
+fn dynamic_workers_join_and_leave_while_all_others_go_on() {
+    let roles = [("chief", 1), ("ps", 2), ("worker", 1)];
+    let elastic = job("tensorflow", &roles).spec(|spec| {
+        spec.framework.tensorflow = Some(TensorflowOptions {
+            dynamic_workers: Some(true),
+            ..TensorflowOptions::default()
+        });
+        spec.roles[2].replicas = None;
+        spec.elastic = Some(Elastic {
+            replicas: 2,
+            max_replicas: Some(8),
+            ..Elastic::default()
+        });
+    });
+    let mut world = World::running(elastic);
+    let uids = |world: &World| -> Vec<String> { world.pods.iter().map(|row| row.uid.to_string()).collect() };
+    let before = uids(&world);
+    world.edit(|spec| spec.elastic.as_mut().unwrap().replicas = 3);
+    world.settle();
+    assert_eq!(world.phase(), Some(Running));
+    let after = uids(&world);
+    assert_eq!((before.len(), after.len()), (5, 6));
+    assert!(
+        before.iter().all(|uid| after.contains(uid)),
+        "{before:?} {after:?}"
+    );
+    let config = world.variable("mnist-worker-2", "TF_CONFIG").unwrap();
+    for peer in [
+        "mnist-chief-0.",
+        "mnist-ps-0.",
+        "mnist-ps-1.",
+        r#""worker":{"2":"mnist-worker-2."#,
+    ] {
+        assert!(config.contains(peer), "{config}");
+    }
+
+    world.edit(|spec| spec.elastic.as_mut().unwrap().replicas = 1);
+    world.settle();
+    let left = uids(&world);
+    assert_eq!(left.len(), 4);
+    assert!(left.iter().all(|uid| before.contains(uid)), "{before:?} {left:?}");
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
 }

@@ -85,7 +85,7 @@ fn a_pod_that_is_deleted_while_its_role_starts_counts_though_nobody_sees_how_it_
 #[test]
 fn a_pod_that_is_deleted_before_it_has_started_is_made_again_and_counts_nowhere() {
     let mut world = World::new(workers(2, OnFailure));
-    world.reconcile();
+    world.start();
     world.run_on("mnist-worker-0", "node-0");
     world.bind_all();
     world.ask_to_go("mnist-worker-1");

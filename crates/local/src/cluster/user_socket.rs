@@ -1,14 +1,18 @@
 //! The Unix socket of a run, by which other programs of its user find it and reach its API.
 //!
-//! It is a file in the directory of the run, which only that user may enter. Files are shared
+//! It is a file in a directory of the run, which only that user may enter. Files are shared
 //! between network namespaces, so that it can be reached although the run lives in a yard. The pods
 //! of the run can't see that directory.
+//!
+//! Permissions of files are not all: both sides ask the kernel who the other one is. The run
+//! answers its own user alone. A client speaks only to a process of its own user, and to the same
+//! one for as long as it speaks to that run.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
@@ -17,12 +21,17 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
+use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tower::{BoxError, Service};
 
 use super::{NAMESPACE, runs};
+use crate::host::is_this_user;
 use crate::node::runtime::state::RUN;
 
+/// The directory of the socket, in that of the run: others may have to enter that one, because
+/// containers without files of their own may run as other users.
+const DIRECTORY: &str = "control";
 const SOCKET: &str = "api";
 /// What it is called until somebody listens: a socket that nobody listens to is a leftover.
 const UNFINISHED: &str = "api.new";
@@ -31,13 +40,15 @@ const MAX_PATH: usize = 100;
 
 /// Makes the socket of the run that has this directory.
 pub(super) fn bind(run: &Path) -> io::Result<UnixListener> {
-    let unfinished = run.join(UNFINISHED);
+    let directory = run.join(DIRECTORY);
+    DirBuilder::new().mode(0o700).create(&directory)?;
+    let unfinished = directory.join(UNFINISHED);
     let listener = {
         let path = ShortPath::of(&unfinished)?;
         UnixListener::bind(&path.path)?
     };
     fs::set_permissions(&unfinished, Permissions::from_mode(0o600))?;
-    fs::rename(unfinished, run.join(SOCKET))?;
+    fs::rename(unfinished, directory.join(SOCKET))?;
     Ok(listener)
 }
 
@@ -97,16 +108,29 @@ impl std::fmt::Debug for OpenRun {
     }
 }
 
+/// Whether a directory is of this user, and all others lack these rights.
+fn is_closed(directory: &Path, rights: u32) -> bool {
+    fs::symlink_metadata(directory).is_ok_and(|found| {
+        let is_shared = found.permissions().mode() & rights != 0;
+        found.is_dir() && found.uid() == super::user() && !is_shared
+    })
+}
+
+/// Whether nobody else can have put a socket there.
+fn is_own(run: &Path) -> bool {
+    is_closed(run, 0o022) && is_closed(&run.join(DIRECTORY), 0o077)
+}
+
 /// The runs below a base directory that have a socket, in the order of their names. Some may have
-/// ended.
+/// ended. A directory of somebody else, or one that others may enter, is of no run.
 pub fn find(base_directory: &Path) -> Vec<RunSocket> {
     let entries = fs::read_dir(runs(base_directory)).into_iter().flatten().flatten();
     let mut found: Vec<RunSocket> = entries
         .filter_map(|entry| {
             let name = entry.file_name().to_str()?.strip_prefix(RUN)?.to_owned();
-            let socket = entry.path().join(SOCKET);
-            let exists = fs::symlink_metadata(&socket).is_ok();
-            exists.then_some(RunSocket { name, socket })
+            let socket = entry.path().join(DIRECTORY).join(SOCKET);
+            let is_run = is_own(&entry.path()) && fs::symlink_metadata(&socket).is_ok();
+            is_run.then_some(RunSocket { name, socket })
         })
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -122,8 +146,8 @@ impl RunSocket {
     /// Connects to the run. Returns None if it has ended, and removes the socket of one that was
     /// killed.
     pub async fn open(self) -> io::Result<Option<OpenRun>> {
-        let stream = match connect(&self.socket).await {
-            Ok(stream) => stream,
+        let (_, peer) = match connect(&self.socket).await {
+            Ok(connected) => connected,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 remove(&self.socket)?;
@@ -133,8 +157,14 @@ impl RunSocket {
         };
         Ok(Some(OpenRun {
             name: self.name,
-            working_directory: working_directory(&stream),
-            client: kube::Client::new(Connector { socket: self.socket }, NAMESPACE),
+            working_directory: working_directory(&peer),
+            client: kube::Client::new(
+                Connector {
+                    socket: self.socket,
+                    process: peer.pid(),
+                },
+                NAMESPACE,
+            ),
         }))
     }
 }
@@ -146,14 +176,22 @@ fn remove(socket: &Path) -> io::Result<()> {
     }
 }
 
-async fn connect(socket: &Path) -> io::Result<UnixStream> {
+/// Connects to who listens there, a process of this user.
+async fn connect(socket: &Path) -> io::Result<(UnixStream, UCred)> {
     let path = ShortPath::of(socket)?;
-    UnixStream::connect(&path.path).await
+    let stream = UnixStream::connect(&path.path).await?;
+    let peer = stream.peer_cred()?;
+    if !is_this_user(&peer) {
+        let who = peer.uid();
+        let why = format!("another user ({who}) listens at {}", socket.display());
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    }
+    Ok((stream, peer))
 }
 
 /// Where the process works that listens on the other side.
-fn working_directory(stream: &UnixStream) -> Option<PathBuf> {
-    let process = stream.peer_cred().ok()?.pid()?;
+fn working_directory(peer: &UCred) -> Option<PathBuf> {
+    let process = peer.pid()?;
     let directory = fs::read_link(format!("/proc/{process}/cwd")).ok()?;
     // The kernel says so of one that is gone.
     let is_there = !directory
@@ -167,6 +205,8 @@ fn working_directory(stream: &UnixStream) -> Option<PathBuf> {
 #[derive(Clone, Debug)]
 struct Connector {
     socket: PathBuf,
+    /// The process of the run, where the kernel tells it.
+    process: Option<i32>,
 }
 
 impl Service<Request<Body>> for Connector {
@@ -179,9 +219,12 @@ impl Service<Request<Body>> for Connector {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let socket = self.socket.clone();
+        let Self { socket, process } = self.clone();
         Box::pin(async move {
-            let stream = connect(&socket).await?;
+            let (stream, peer) = connect(&socket).await?;
+            if peer.pid() != process {
+                return Err(format!("another run listens at {}", socket.display()).into());
+            }
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             tokio::spawn(connection.with_upgrades());
             let host = header::HeaderValue::from_static("localhost");
@@ -207,6 +250,10 @@ mod tests {
         run
     }
 
+    fn socket(run: &Path) -> PathBuf {
+        run.join(DIRECTORY).join(SOCKET)
+    }
+
     async fn namespaces(run: OpenRun) -> usize {
         let namespaces = kube::Api::<Namespace>::all(run.client);
         namespaces.list(&ListParams::default()).await.unwrap().items.len()
@@ -219,7 +266,7 @@ mod tests {
             let base = place.path().join("a-long-name-of-a-directory/".repeat(depth));
             let run = run(&base, "one");
             let listener = bind(&run).unwrap();
-            let mode = fs::metadata(run.join(SOCKET)).unwrap().permissions().mode();
+            let mode = fs::metadata(socket(&run)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
             let api = Api::new(Environment::seeded(7));
             let serving = tokio::spawn(async move { api.serve_user(listener).await });
@@ -233,14 +280,53 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_directory_that_others_may_enter_is_of_no_run() {
+        let place = tempfile::tempdir().unwrap();
+        let open = run(place.path(), "open");
+        let _listener = bind(&open).unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        assert_eq!(find(place.path()).len(), 1);
+        for mode in [0o710, 0o701, 0o755] {
+            set(&open.join(DIRECTORY), mode);
+            assert!(find(place.path()).is_empty(), "{mode:o}");
+        }
+        set(&open.join(DIRECTORY), 0o700);
+        assert_eq!(find(place.path()).len(), 1);
+        set(&open, 0o777);
+        assert!(
+            find(place.path()).is_empty(),
+            "somebody else may have put it there"
+        );
+    }
+
+    #[tokio::test]
+    async fn another_process_at_the_same_place_is_not_spoken_to() {
+        let place = tempfile::tempdir().unwrap();
+        let run = run(place.path(), "one");
+        let listener = bind(&run).unwrap();
+        let api = Api::new(Environment::seeded(7));
+        let serving = tokio::spawn(async move { api.serve_user(listener).await });
+        let mut connector = Connector {
+            socket: socket(&run),
+            process: i32::try_from(std::process::id()).ok(),
+        };
+        let ask = || Request::get("/version").body(Body::empty()).unwrap();
+        assert!(connector.call(ask()).await.is_ok());
+        connector.process = Some(1);
+        let error = connector.call(ask()).await.unwrap_err().to_string();
+        assert!(error.starts_with("another run listens at "), "{error}");
+        serving.abort();
+    }
+
+    #[tokio::test]
     async fn a_socket_that_nobody_listens_to_is_removed() {
         let place = tempfile::tempdir().unwrap();
         let killed = run(place.path(), "killed");
         drop(bind(&killed).unwrap());
-        assert!(killed.join(SOCKET).exists());
+        assert!(socket(&killed).exists());
         let found = find(place.path());
         assert!(found[0].clone().open().await.unwrap().is_none());
-        assert!(!killed.join(SOCKET).exists());
+        assert!(!socket(&killed).exists());
         // It may have ended since it was found.
         assert!(found[0].clone().open().await.unwrap().is_none());
         assert!(find(place.path()).is_empty());
@@ -252,12 +338,15 @@ mod tests {
         assert!(find(place.path()).is_empty());
         // One that does not listen yet, and one without a socket.
         let begins = run(place.path(), "begins");
-        drop(UnixListener::bind(begins.join(UNFINISHED)).unwrap());
+        drop(bind(&begins).unwrap());
+        fs::rename(socket(&begins), begins.join(DIRECTORY).join(UNFINISHED)).unwrap();
         run(place.path(), "older");
         fs::create_dir(runs(place.path()).join(".made")).unwrap();
         assert!(find(place.path()).is_empty());
         let other = run(place.path(), "other");
-        fs::write(other.join(SOCKET), "").unwrap();
+        drop(bind(&other).unwrap());
+        fs::remove_file(socket(&other)).unwrap();
+        fs::write(socket(&other), "").unwrap();
         let opened = find(place.path()).remove(0).open().await;
         assert!(opened.is_ok_and(|run| run.is_none()), "a file is no socket");
     }

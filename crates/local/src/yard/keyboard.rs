@@ -49,7 +49,7 @@ impl Terminal {
             return false;
         }
         if self.saved.is_none()
-            && let Ok(settings) = tcgetattr(&self.input)
+            && let Ok(settings) = tcgetattr(&self.input).map(repaired)
         {
             let mut each_key = settings.clone();
             each_key.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
@@ -75,6 +75,17 @@ impl Terminal {
         let count = read(&self.input, &mut keys).unwrap_or_default();
         keys[..count].to_vec()
     }
+}
+
+/// The settings that a terminal should have when no keys are read. A run that was killed could not
+/// restore them, and few shells do so for it: a shell starts no program on a terminal that neither
+/// waits for whole lines nor shows what is typed.
+fn repaired(mut settings: Termios) -> Termios {
+    let usual = LocalFlags::ICANON | LocalFlags::ECHO;
+    if !settings.local_flags.intersects(usual) {
+        settings.local_flags.insert(usual);
+    }
+    settings
 }
 
 impl Drop for Terminal {

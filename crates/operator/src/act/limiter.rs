@@ -4,12 +4,19 @@
 //! because everything waits for them. The status of jobs goes next: a later write can contain
 //! several changes. Events go last. Each class has a few permits of its own, so that none waits for
 //! ever.
+//!
+//! How many permits there are follows the server, see [`Limit`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use limit::Limit;
+
+mod limit;
 
 /// The priority of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +37,7 @@ pub struct WriteLimiter {
 
 #[derive(Debug)]
 struct State {
-    permits: usize,
-    /// How many permits a class may use while higher classes wait.
-    reserved: [usize; 3],
+    limit: Limit,
     in_use: [usize; 3],
     waiting: [VecDeque<oneshot::Sender<Permit>>; 3],
 }
@@ -43,14 +48,14 @@ pub struct Permit {
     /// `None` if it was never received, so that dropping it does not return it again.
     limiter: Option<WriteLimiter>,
     class: Class,
+    since: Instant,
 }
 
 impl WriteLimiter {
-    /// Creates a limiter with so many permits.
+    /// Creates a limiter with at most so many permits.
     pub fn new(permits: usize) -> Self {
         let state = State {
-            permits,
-            reserved: [permits, (permits / 8).max(1), 1],
+            limit: Limit::new(permits),
             in_use: [0; 3],
             waiting: Default::default(),
         };
@@ -63,6 +68,7 @@ impl WriteLimiter {
         Permit {
             limiter: Some(self.clone()),
             class,
+            since: Instant::now(),
         }
     }
 
@@ -115,6 +121,8 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(limiter) = self.limiter.take() {
             let mut state = limiter.state.lock();
+            let is_short = state.waiting.iter().any(|waiting| !waiting.is_empty());
+            state.limit.record(self.since.elapsed(), is_short);
             state.in_use[self.class as usize] -= 1;
             limiter.hand_out(&mut state);
         }
@@ -122,6 +130,12 @@ impl Drop for Permit {
 }
 
 impl State {
+    /// How many permits a class may use while higher classes wait.
+    fn reserved(&self, class: usize) -> usize {
+        let permits = self.limit.permits();
+        [permits, (permits / 8).max(1), 1][class]
+    }
+
     /// Returns true if a request of a class may have a permit. A newcomer has to wait behind others
     /// of its class.
     fn may_have_permit(&self, class: Class, newcomer: bool) -> bool {
@@ -130,11 +144,11 @@ impl State {
             return false;
         }
         let total: usize = self.in_use.iter().sum();
-        if total >= self.permits {
+        if total >= self.limit.permits() {
             return false;
         }
         let higher_wait = self.waiting[..position].iter().any(|waiting| !waiting.is_empty());
-        if higher_wait && self.in_use[position] >= self.reserved[position] {
+        if higher_wait && self.in_use[position] >= self.reserved(position) {
             return false;
         }
         // The permits of lower classes are reserved while requests of these classes wait.
@@ -142,12 +156,12 @@ impl State {
             .iter()
             .map(|lower| *lower as usize)
             .map(|lower| {
-                self.reserved[lower]
+                self.reserved(lower)
                     .saturating_sub(self.in_use[lower])
                     .min(self.waiting[lower].len())
             })
             .sum();
-        total + reserved_below < self.permits
+        total + reserved_below < self.limit.permits()
     }
 }
 

@@ -73,10 +73,30 @@ impl Writer {
         child: ChildKind,
         name: &str,
     ) -> Result<Option<SlimPod>> {
+        let found = self.find(target, child, name).await?;
+        let checked = found.map(|found| self.check_owner(target, child, name, found));
+        checked.transpose()
+    }
+
+    /// Gets an existing object of a name if it is ours and stays. One of somebody else is no
+    /// conflict: nothing is created.
+    pub(super) async fn find_ours(
+        &self,
+        target: Target<'_>,
+        child: ChildKind,
+        name: &str,
+    ) -> Result<Option<SlimPod>> {
+        let found = self.find(target, child, name).await?;
+        let is_ours = |found: &SlimPod| matches!(Ownership::of(&found.metadata, target), Ownership::Ours);
+        Ok(found.filter(|found| is_ours(found) && !found.metadata.terminating()))
+    }
+
+    /// Gets an object of a name, whoever owns it. `None` if it does not exist.
+    async fn find(&self, target: Target<'_>, child: ChildKind, name: &str) -> Result<Option<SlimPod>> {
         let path = child.path(&target.key.namespace, name);
         match self.read(&path, child.answer()).await {
             Err(RequestError::Gone) => Ok(None),
-            found => self.check_owner(target, child, name, found?).map(Some),
+            found => found.map(Some),
         }
     }
 
@@ -277,7 +297,7 @@ impl ChildKind {
             Action::CreatePod(_) => Some(Self::Pod),
             Action::CreateService(_) => Some(Self::Service),
             Action::CreateSecret(_) | Action::FindSecret(_) => Some(Self::Secret),
-            Action::Grant => Some(Self::Role),
+            Action::CreateExecRight => Some(Self::Role),
             _ => None,
         }
     }

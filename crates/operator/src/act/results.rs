@@ -67,7 +67,7 @@ impl ActionResults {
             (Action::CreateSecret(identity) | Action::FindSecret(identity), Some(job)) => {
                 (ChildKind::Secret.kind(), identity.secret_name(job.name))
             }
-            (Action::Grant, Some(job)) => (ChildKind::Role.kind(), names::mpi_account(job.name)),
+            (Action::CreateExecRight, Some(job)) => (ChildKind::Role.kind(), names::mpi_account(job.name)),
             _ => return,
         };
         let known = self.error.as_ref().zip(self.refusal.as_ref());

@@ -9,13 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use trainyard_api::validate::{validate_scale_in, validate_scale_out};
 use trainyard_api::{
     DeclaredFramework, FieldError, JobPhase, ScaleKind, TrainingJob, TrainingJobSpec, TrainingJobStatus,
 };
 use trainyard_core::foreign::ForeignKind;
 use trainyard_core::registry::Frameworks;
-use trainyard_core::{admission, registry};
+use trainyard_core::{admission, bounds, registry};
 
 use super::fill::fill;
 use crate::index::Index;
@@ -51,14 +52,17 @@ pub enum BadReview {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Review {
+struct Review<'a> {
     api_version: String,
-    request: Option<Request>,
+    #[serde(borrow)]
+    request: Option<Request<'a>>,
 }
 
+/// A request. Its objects are not decoded before it is known that they are not too large: anybody
+/// may send a review.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Request {
+struct Request<'a> {
     uid: String,
     operation: String,
     kind: GroupKind,
@@ -68,12 +72,38 @@ struct Request {
     name: String,
     #[serde(default)]
     namespace: String,
-    #[serde(default)]
-    user_info: Value,
-    #[serde(default)]
-    object: Value,
-    #[serde(default)]
-    old_object: Value,
+    #[serde(borrow, default)]
+    user_info: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    old_object: Option<&'a RawValue>,
+}
+
+/// The object that is to be stored, and the one that is.
+#[derive(Default)]
+struct Objects {
+    new: Value,
+    /// Null if there is none, or it is too large: such a one may be replaced.
+    old: Value,
+}
+
+impl Request<'_> {
+    fn object(&self) -> &str {
+        self.object.map_or("null", RawValue::get)
+    }
+
+    fn old_object(&self) -> &str {
+        self.old_object.map_or("null", RawValue::get)
+    }
+
+    fn decode(&self) -> Result<Objects, serde_json::Error> {
+        let old = Some(self.old_object()).filter(|old| bounds::excess(old).is_none());
+        Ok(Objects {
+            new: bounds::decode(self.object())?,
+            old: old.map(bounds::decode).transpose()?.unwrap_or_default(),
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -213,21 +243,7 @@ impl Reviewer {
     pub fn review(&self, hook: Hook, body: &[u8]) -> Result<(metrics::Review, Vec<u8>), BadReview> {
         let review: Review = serde_json::from_slice(body)?;
         let request = review.request.ok_or(BadReview::Empty)?;
-        let decision = match (self.target(&request), hook) {
-            (ReviewTarget::None, _)
-            | (
-                ReviewTarget::Foreign(_) | ReviewTarget::Framework | ReviewTarget::ScaleRequest(_),
-                Hook::Mutate,
-            ) => Decision::Allow,
-            (ReviewTarget::ScaleRequest(kind), Hook::Validate | Hook::Script) => {
-                self.validate_scale_request(kind, &request)
-            }
-            (_, Hook::Script) => Decision::Allow,
-            (ReviewTarget::Framework, Hook::Validate) => validate_framework(&request.object),
-            (ReviewTarget::Job, Hook::Mutate) => self.mutate(&request.object),
-            (ReviewTarget::Job, Hook::Validate) => self.validate(&request.object, &request.old_object),
-            (ReviewTarget::Foreign(kind), Hook::Validate) => validate_foreign(kind, &request),
-        };
+        let decision = self.decide(hook, &request)?;
         let mut response = Answer {
             uid: &request.uid,
             allowed: true,
@@ -256,13 +272,47 @@ impl Reviewer {
         Ok((result, serde_json::to_vec(&reply)?))
     }
 
+    fn decide(&self, hook: Hook, request: &Request<'_>) -> Result<Decision, serde_json::Error> {
+        let target = self.target(request);
+        if matches!(target, ReviewTarget::None) {
+            return Ok(Decision::Allow);
+        }
+        if let Some(excess) = bounds::excess(request.object()) {
+            // What is stored may keep its size: labels and finalizers may change.
+            let is_unchanged = bounds::have_same_spec(request.old_object(), request.object());
+            let error = || vec![FieldError::new(excess.path, excess.message)];
+            return Ok(if is_unchanged {
+                Decision::Allow
+            } else {
+                Decision::Deny(error())
+            });
+        }
+        let Objects { new, old } = request.decode()?;
+        Ok(match (target, hook) {
+            (ReviewTarget::None, _)
+            | (
+                ReviewTarget::Foreign(_) | ReviewTarget::Framework | ReviewTarget::ScaleRequest(_),
+                Hook::Mutate,
+            ) => Decision::Allow,
+            (ReviewTarget::ScaleRequest(kind), Hook::Validate | Hook::Script) => {
+                self.validate_scale_request(kind, &old, &new)
+            }
+            (ReviewTarget::Foreign(kind), Hook::Validate | Hook::Script) => {
+                self.validate_foreign(kind, &old, &new)
+            }
+            (_, Hook::Script) => Decision::Allow,
+            (ReviewTarget::Framework, Hook::Validate) => validate_framework(&new),
+            (ReviewTarget::Job, Hook::Mutate) => self.mutate(&new),
+            (ReviewTarget::Job, Hook::Validate) => self.validate(&new, &old),
+        })
+    }
+
     /// Returns what to review. Only a change of the spec is reviewed, and not of an object that is
     /// being deleted: if it were denied, its finalizers could not be removed.
-    fn target(&self, request: &Request) -> ReviewTarget {
+    fn target(&self, request: &Request<'_>) -> ReviewTarget {
         let changes = matches!(request.operation.as_str(), "CREATE" | "UPDATE")
             && request.sub_resource.as_deref().unwrap_or_default().is_empty();
-        let goes = request.object.pointer("/metadata/deletionTimestamp");
-        if !changes || goes.is_some_and(|time| !time.is_null()) {
+        if !changes || bounds::is_being_deleted(request.object()) {
             return ReviewTarget::None;
         }
         let named = (request.kind.group.as_str(), request.kind.kind.as_str());
@@ -320,9 +370,8 @@ impl Reviewer {
         Decision::of(admission::review_with(old, &mut new, &frameworks))
     }
 
-    fn validate_scale_request(&self, kind: ScaleKind, request: &Request) -> Decision {
+    fn validate_scale_request(&self, kind: ScaleKind, old: &Value, new: &Value) -> Decision {
         // A stored request that can't be read may be replaced by one that can.
-        let (old, new) = (&request.old_object, &request.object);
         let errors = match kind {
             ScaleKind::ScaleIn => {
                 part(new, "spec").map(|new| validate_scale_in(part(old, "spec").ok().as_ref(), &new))
@@ -332,21 +381,27 @@ impl Reviewer {
             }
         };
         let mut errors = errors.unwrap_or_else(|error| vec![error]);
-        if self.scripts == Scripts::Off && script::has_script(new) {
-            errors.push(FieldError::new("spec.script", SCRIPTS_ARE_OFF));
+        errors.extend(self.check_script(new));
+        Decision::of(errors)
+    }
+
+    fn validate_foreign(&self, kind: &dyn ForeignKind, old: &Value, new: &Value) -> Decision {
+        let mut errors = kind.review(Some(old).filter(|old| !old.is_null()), new);
+        if script::may_have_script(kind) {
+            errors.extend(self.check_script(new));
         }
         Decision::of(errors)
+    }
+
+    fn check_script(&self, object: &Value) -> Option<FieldError> {
+        let is_refused = self.scripts == Scripts::Off && script::has_script(object);
+        is_refused.then(|| FieldError::new("spec.script", SCRIPTS_ARE_OFF))
     }
 }
 
 /// What is wrong with a request for a script where there are none.
 const SCRIPTS_ARE_OFF: &str =
     "scripts are off in this cluster: install the operator with --scripts, or leave it out";
-
-fn validate_foreign(kind: &dyn ForeignKind, request: &Request) -> Decision {
-    let old = Some(&request.old_object).filter(|old| !old.is_null());
-    Decision::of(kind.review(old, &request.object))
-}
 
 fn validate_framework(object: &Value) -> Decision {
     let framework = part(object, "metadata").and_then(|metadata| {
@@ -402,7 +457,7 @@ fn part<T: DeserializeOwned>(object: &Value, name: &str) -> Result<T, FieldError
     })
 }
 
-fn denial(request: &Request, errors: Vec<FieldError>) -> Status<'_> {
+fn denial<'a>(request: &'a Request<'_>, errors: Vec<FieldError>) -> Status<'a> {
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
     let causes = errors.into_iter().map(|error| Cause {
         reason: "FieldValueInvalid",

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use http::Request;
 use http_body_util::Full;
+use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;

@@ -13,6 +13,8 @@ pub(super) struct Store {
 #[derive(Default)]
 struct Inner {
     objects: HashMap<String, (DeclaredFramework, Vec<FieldError>)>,
+    /// The names of those that can't be read.
+    unreadable: HashSet<String>,
     /// The names that were seen since a list began.
     seen: HashSet<String>,
 }
@@ -25,13 +27,19 @@ impl Store {
     /// Ends a list. Returns the names of those that were not in it.
     pub(super) fn end_list(&self) -> Vec<String> {
         let inner = self.inner.lock();
-        let gone = inner.objects.keys().filter(|name| !inner.seen.contains(*name));
-        gone.cloned().collect()
+        let known = inner.objects.keys().chain(&inner.unreadable);
+        known
+            .filter(|name| !inner.seen.contains(*name))
+            .cloned()
+            .collect()
     }
 
-    /// Records that a name was in the list.
-    pub(super) fn mark(&self, name: &str) {
-        self.inner.lock().seen.insert(name.to_owned());
+    /// Records that an object was seen and can't be read.
+    pub(super) fn put_unreadable(&self, name: &str) {
+        let mut inner = self.inner.lock();
+        inner.objects.remove(name);
+        inner.unreadable.insert(name.to_owned());
+        inner.seen.insert(name.to_owned());
     }
 
     /// Returns true if the declaration is not the one that was seen before.
@@ -49,6 +57,7 @@ impl Store {
         let before = inner.objects.remove(name).map(|(_, errors)| errors);
         let errors = errors.or(before).unwrap_or_default();
         inner.objects.insert(name.to_owned(), (object, errors));
+        inner.unreadable.remove(name);
         inner.seen.insert(name.to_owned());
     }
 
@@ -57,7 +66,9 @@ impl Store {
     }
 
     pub(super) fn remove(&self, name: &str) {
-        self.inner.lock().objects.remove(name);
+        let mut inner = self.inner.lock();
+        inner.objects.remove(name);
+        inner.unreadable.remove(name);
     }
 
     pub(super) fn names(&self) -> Vec<String> {

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
-use k8s_openapi::api::events::v1::Event;
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -14,7 +13,7 @@ use trainyard_api::TrainingJob;
 use super::*;
 use crate::act::WriteLimiter;
 use crate::clock::SystemClock;
-use crate::events::Recorder;
+use crate::events::{Outgoing, Recorder};
 use crate::leader::Leadership;
 use crate::settings::SharedSettings;
 use crate::slim::JobObject;
@@ -53,7 +52,7 @@ impl Server {
 
 struct Setting {
     server: Server,
-    events: Mutex<mpsc::Receiver<Event>>,
+    events: Mutex<mpsc::Receiver<Outgoing>>,
     controller: Arc<Controller<Declarations>>,
     feeder: Feeder,
     woken: Arc<Mutex<Vec<String>>>,
@@ -124,7 +123,7 @@ fn errors(setting: &Setting) -> Vec<String> {
 fn events(setting: &Setting) -> Vec<String> {
     let mut events = setting.events.lock();
     let mut found = Vec::new();
-    while let Ok(event) = events.try_recv() {
+    while let Ok(Outgoing { event, .. }) = events.try_recv() {
         let regarding = event.regarding.unwrap();
         assert_eq!(
             (
@@ -223,6 +222,26 @@ async fn a_broken_declaration_says_what_is_wrong() {
     assert_eq!(look(&setting).await.unwrap()["conditions"][0]["status"], "True");
     assert_eq!(errors(&setting), [""; 0]);
     assert_eq!(events(&setting).len(), 1);
+}
+
+#[tokio::test]
+async fn a_declaration_that_can_not_be_read_is_broken_and_not_unknown() {
+    let setting = setting();
+    let json = object(1, "job.name", &Value::Null).replace("\"env\"", "\"envs\"");
+    setting.feeder.object(&json, Source::Watch).unwrap();
+    let found = errors(&setting);
+    assert!(
+        found[0].contains("the Framework \"ring\" can't be used until its declaration is corrected: spec: it can't be read: ")
+            && found[0].contains("unknown field `envs`"),
+        "{found:?}"
+    );
+    setting.feeder.listing(Version(2));
+    setting.feeder.listed(Version(2), Instant::now());
+    assert!(errors(&setting)[0].contains("there is no framework \"ring\""));
+    setting.feeder.object(&json, Source::Watch).unwrap();
+    let mended = object(3, "job.name", &Value::Null);
+    setting.feeder.object(&mended, Source::Watch).unwrap();
+    assert_eq!(errors(&setting), [""; 0]);
 }
 
 #[tokio::test]

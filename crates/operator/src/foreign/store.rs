@@ -7,9 +7,11 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
+use trainyard_core::bounds;
 use trainyard_core::foreign::Obstacle;
 
 use crate::index::{JobKey, Source};
+use crate::list_scopes::{ListScopes, Sighting};
 use crate::slim::Version;
 
 /// The field manager of our writes.
@@ -17,15 +19,15 @@ const OURS: &str = "trainyard";
 
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// The object without its `managedFields`.
+    /// The object without its `managedFields`, and without its spec if it is too large.
     pub object: Arc<Value>,
+    /// What is too large in it.
+    pub excess: Option<Arc<str>>,
     pub uid: Arc<str>,
     /// Another field manager that writes the status.
     pub other_writer: Option<Arc<str>>,
     pub local: LocalState,
-    version: Version,
-    scope: usize,
-    epoch: u32,
+    seen: Sighting,
 }
 
 /// What this process remembers of an object and the server does not know.
@@ -43,14 +45,6 @@ pub(super) struct LocalState {
     pub deleted: bool,
 }
 
-#[derive(Debug, Default)]
-struct Scope {
-    epoch: u32,
-    /// The newest version that lists and watches have shown.
-    reached: Version,
-    listed: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct Store {
     inner: Mutex<Inner>,
@@ -59,7 +53,19 @@ pub(super) struct Store {
 #[derive(Debug)]
 struct Inner {
     entries: HashMap<JobKey, Entry>,
-    scopes: Vec<Scope>,
+    scopes: ListScopes,
+}
+
+#[derive(Deserialize)]
+struct Managed {
+    metadata: ManagedFields,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ManagedFields {
+    #[serde(default)]
+    managed_fields: Option<Vec<Written>>,
 }
 
 #[derive(Deserialize)]
@@ -94,7 +100,7 @@ impl Store {
         Self {
             inner: Mutex::new(Inner {
                 entries: HashMap::new(),
-                scopes: (0..scopes).map(|_| Scope::default()).collect(),
+                scopes: ListScopes::new(scopes),
             }),
         }
     }
@@ -113,7 +119,7 @@ impl Store {
 
     /// Returns true if all scopes have been listed.
     pub(super) fn is_listed(&self) -> bool {
-        self.inner.lock().scopes.iter().all(|scope| scope.listed)
+        self.inner.lock().scopes.is_listed()
     }
 
     /// Takes an object. Returns its version, and its key if it has changed.
@@ -123,13 +129,14 @@ impl Store {
         scope: usize,
         source: Source,
     ) -> serde_json::Result<(Version, Option<JobKey>)> {
-        let mut object: Value = serde_json::from_str(json)?;
-        let managed = object.get_mut("metadata").and_then(Value::as_object_mut);
-        let managed = managed.and_then(|metadata| metadata.remove("managedFields"));
-        let written: Vec<Written> = managed
-            .map(serde_json::from_value)
-            .transpose()?
-            .unwrap_or_default();
+        let Managed { metadata } = serde_json::from_str(json)?;
+        let excess = bounds::excess(json);
+        let object = match &excess {
+            Some(_) => bounds::decode_small(json)?,
+            None => bounds::decode(json)?,
+        };
+        let excess = excess.map(|excess| Arc::from(format!("{}: {}", excess.path, excess.message)));
+        let written = metadata.managed_fields.unwrap_or_default();
         let other_writer = written
             .into_iter()
             .find(|written| written.subresource.as_deref() == Some("status") && written.manager != OURS)
@@ -141,7 +148,7 @@ impl Store {
         let changed = self
             .inner
             .lock()
-            .put(identity, object, other_writer, scope, source);
+            .put(identity, (object, excess), other_writer, scope, source);
         Ok((version, changed))
     }
 
@@ -155,9 +162,14 @@ impl Store {
         let identity = ObjectVersion::of(&answer);
         if let (Some(identity), Some(entry)) = (identity, self.inner.lock().entries.get_mut(key))
             && identity.uid == entry.uid
-            && identity.version > entry.version
+            && identity.version > entry.seen.version
         {
-            entry.version = identity.version;
+            if entry.excess.is_some()
+                && let Some(answer) = answer.as_object_mut()
+            {
+                answer.remove("spec");
+            }
+            entry.seen.version = identity.version;
             entry.object = Arc::new(answer);
         }
         kept
@@ -183,7 +195,7 @@ impl Store {
             return Ok(Version::default());
         };
         let mut inner = self.inner.lock();
-        inner.reach(scope, version);
+        inner.scopes.reach(scope, version);
         if inner.entries.get(&key).is_some_and(|entry| entry.uid == uid) {
             inner.entries.remove(&key);
         }
@@ -193,65 +205,41 @@ impl Store {
     /// A list of a version begins.
     pub(super) fn listing(&self, scope: usize, version: Version) {
         let mut inner = self.inner.lock();
-        let Inner { entries, scopes } = &mut *inner;
-        let Some(state) = scopes.get_mut(scope) else {
-            return;
-        };
-        state.epoch = state.epoch.wrapping_add(1);
-        if version < state.reached {
-            // The cluster was restored from a backup: the known versions are of another history.
-            let here = entries.values_mut().filter(|entry| entry.scope == scope);
-            here.for_each(|entry| entry.version = Version(0));
+        if inner.scopes.begin_list(scope, version) {
+            let here = inner.entries.values_mut().filter(|entry| entry.seen.is_in(scope));
+            here.for_each(|entry| entry.seen.version = Version(0));
         }
-        state.reached = version;
     }
 
     /// A list is complete: objects that it did not have are gone.
     pub(super) fn listed(&self, scope: usize, version: Version) {
         let mut inner = self.inner.lock();
-        let Inner { entries, scopes } = &mut *inner;
-        let Some(state) = scopes.get_mut(scope) else {
-            return;
-        };
-        state.listed = true;
-        let epoch = state.epoch;
-        entries.retain(|_, entry| entry.scope != scope || entry.epoch == epoch || entry.version > version);
+        let is_gone = inner.scopes.complete_list(scope, version);
+        inner.entries.retain(|_, entry| !is_gone(&entry.seen));
     }
 
     /// The kind does not exist, or may not be listed: there are no objects to reconcile.
     pub(super) fn refused(&self, scope: usize) {
         let mut inner = self.inner.lock();
-        inner.entries.retain(|_, entry| entry.scope != scope);
-        if let Some(state) = inner.scopes.get_mut(scope) {
-            state.listed = true;
-        }
+        inner.entries.retain(|_, entry| !entry.seen.is_in(scope));
+        inner.scopes.give_up(scope);
     }
 }
 
 impl Inner {
-    fn reach(&mut self, scope: usize, version: Version) {
-        if let Some(scope) = self.scopes.get_mut(scope) {
-            scope.reached = scope.reached.max(version);
-        }
-    }
-
     fn put(
         &mut self,
         identity: ObjectVersion,
-        object: Value,
+        (object, excess): (Value, Option<Arc<str>>),
         other_writer: Option<Arc<str>>,
         scope: usize,
         source: Source,
     ) -> Option<JobKey> {
         let ObjectVersion { key, uid, version } = identity;
-        if source == Source::Watch {
-            self.reach(scope, version);
-        }
-        let epoch = self.scopes.get(scope).map_or(0, |scope| scope.epoch);
+        let seen = self.scopes.see(scope, version, source);
         let local = match self.entries.get_mut(&key) {
             Some(known) if known.uid == uid => {
-                known.epoch = epoch;
-                if version <= known.version && version != Version(0) {
+                if known.seen.covers(&seen) {
                     return None;
                 }
                 std::mem::take(&mut known.local)
@@ -260,12 +248,11 @@ impl Inner {
         };
         let entry = Entry {
             object: Arc::new(object),
+            excess,
             uid,
             other_writer,
             local,
-            version,
-            scope,
-            epoch,
+            seen,
         };
         self.entries.insert(key.clone(), entry);
         Some(key)

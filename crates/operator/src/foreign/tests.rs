@@ -1,14 +1,13 @@
 //! One kind on a server that is not there.
 
 mod config;
-mod requests;
+pub(crate) mod requests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
-use k8s_openapi::api::events::v1::Event;
 use kube::client::Body;
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -20,14 +19,17 @@ use trainyard_core::foreign::ForeignNote;
 use super::*;
 use crate::act::WriteLimiter;
 use crate::clock::SystemClock;
-use crate::events::Recorder;
+use crate::events::{Outgoing, Recorder};
 use crate::index::{Index, Kind, Source};
 use crate::leader::Leadership;
 use crate::settings::SharedSettings;
 use crate::slim::{JobObject, Version};
 
-/// A kind whose objects own a job, and say in their status which phase it is in.
-pub(crate) struct Toy;
+/// A kind whose objects own a job or a request.
+pub(crate) struct Toy {
+    child: ChildKind,
+    plan: fn(&ForeignView<'_>) -> ForeignPlan,
+}
 
 impl ForeignKind for Toy {
     fn flag(&self) -> &'static str {
@@ -45,14 +47,17 @@ impl ForeignKind for Toy {
     fn plural(&self) -> &'static str {
         "toys"
     }
+    fn component(&self) -> &'static str {
+        "toy-controller"
+    }
     fn definition(&self) -> Value {
         Value::Null
     }
     fn child_kind(&self) -> ChildKind {
-        ChildKind::Job
+        self.child
     }
     fn has_config(&self) -> bool {
-        true
+        self.child == ChildKind::Job
     }
     fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
         let bad = new["spec"]["bad"] == true && old.is_none();
@@ -60,9 +65,20 @@ impl ForeignKind for Toy {
             .into_iter()
             .collect()
     }
+    fn refuse(&self, view: &ForeignView<'_>, why: &str) -> ForeignPlan {
+        let is_told = view
+            .object
+            .pointer("/status/phase")
+            .is_some_and(|phase| *phase == *why);
+        ForeignPlan {
+            status: (!is_told).then(|| json!({"phase": why})),
+            ..ForeignPlan::default()
+        }
+    }
     fn notes(&self, before: Option<&Value>, after: &Value) -> Vec<ForeignNote> {
         let phase = |status: &Value| status["phase"].as_str().unwrap_or("nothing").to_owned();
         let message = match before {
+            _ if self.child != ChildKind::Job => return Vec::new(),
             None => format!("perhaps again: {}", phase(after)),
             Some(before) => format!("{} -> {}", phase(before), phase(after)),
         };
@@ -73,48 +89,55 @@ impl ForeignKind for Toy {
         }]
     }
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
-        let name = view.object["metadata"]["name"].as_str().unwrap().to_owned();
-        let (child, phase) = match (view.child, view.obstacle) {
-            (Child::Job { job, .. }, _) if view.object["spec"]["changed"] == true => {
-                let job = ChildAction::Replace(Box::new(job.clone()));
-                (job, Some("there".to_owned()))
-            }
-            (Child::Job { .. }, _) => (ChildAction::Leave, Some("there".to_owned())),
-            (_, obstacle) => {
-                let mut job = TrainingJob::default();
-                job.metadata.name = Some(name);
-                let phase = obstacle.map(|obstacle| match obstacle {
-                    Obstacle::Refused(words) => words.clone(),
-                    Obstacle::Taken(name) => format!("{name} is taken"),
-                });
-                (ChildAction::Create(Box::new(job)), phase)
-            }
-        };
-        let status = phase.map(
-            |phase| json!({"phase": phase, "conditions": [{"lastTransitionTime": view.now.to_string()}]}),
-        );
-        let is = view.object.pointer("/status/phase");
-        let news = status.filter(|status| status.get("phase") != is);
-        let delete = view.object["spec"]["over"] == true;
-        let odd = (view.object["spec"]["odd"] == true).then(|| ForeignNote {
-            warning: false,
-            reason: "ToyIsOdd".to_owned(),
-            message: "odd".to_owned(),
-        });
-        ForeignPlan {
-            child,
-            owners: Vec::new(),
-            config: config::wanted(view.object),
-            notes: odd.into_iter().collect(),
-            status_can_wait: view.object["spec"]["patient"] == true,
-            status: news,
-            delete,
-            wake_at: None,
-        }
+        (self.plan)(view)
     }
 }
 
-pub(crate) static TOY: Toy = Toy;
+/// Its objects own a job, and say in their status which phase it is in.
+fn plan_job(view: &ForeignView<'_>) -> ForeignPlan {
+    let name = view.object["metadata"]["name"].as_str().unwrap().to_owned();
+    let (child, phase) = match (view.child, view.obstacle) {
+        (Child::Job { job, .. }, _) if view.object["spec"]["changed"] == true => {
+            let job = ChildAction::Replace(Box::new(job.clone()));
+            (job, Some("there".to_owned()))
+        }
+        (Child::Job { .. }, _) => (ChildAction::Leave, Some("there".to_owned())),
+        (_, obstacle) => {
+            let mut job = TrainingJob::default();
+            job.metadata.name = Some(name);
+            let phase = obstacle.map(|obstacle| match obstacle {
+                Obstacle::Refused(words) => words.clone(),
+                Obstacle::Taken(name) => format!("{name} is taken"),
+            });
+            (ChildAction::Create(Box::new(job)), phase)
+        }
+    };
+    let status = phase
+        .map(|phase| json!({"phase": phase, "conditions": [{"lastTransitionTime": view.now.to_string()}]}));
+    let is = view.object.pointer("/status/phase");
+    let news = status.filter(|status| status.get("phase") != is);
+    let delete = view.object["spec"]["over"] == true;
+    let odd = (view.object["spec"]["odd"] == true).then(|| ForeignNote {
+        warning: false,
+        reason: "ToyIsOdd".to_owned(),
+        message: "odd".to_owned(),
+    });
+    ForeignPlan {
+        child,
+        owners: Vec::new(),
+        config: config::wanted(view.object),
+        notes: odd.into_iter().collect(),
+        status_can_wait: view.object["spec"]["patient"] == true,
+        status: news,
+        delete,
+        wake_at: None,
+    }
+}
+
+pub(crate) static TOY: Toy = Toy {
+    child: ChildKind::Job,
+    plan: plan_job,
+};
 static VERSION: AtomicUsize = AtomicUsize::new(100);
 
 /// A server that takes every write but those that it is told to refuse.
@@ -190,14 +213,14 @@ fn controller(server: &Server) -> Arc<Controller<ForeignReconciler>> {
     controller_with_events(server).0
 }
 
-fn controller_with_events(server: &Server) -> (Arc<Controller<ForeignReconciler>>, mpsc::Receiver<Event>) {
+fn controller_with_events(server: &Server) -> (Arc<Controller<ForeignReconciler>>, mpsc::Receiver<Outgoing>) {
     controller_of(&TOY, server)
 }
 
 fn controller_of(
     kind: &'static dyn ForeignKind,
     server: &Server,
-) -> (Arc<Controller<ForeignReconciler>>, mpsc::Receiver<Event>) {
+) -> (Arc<Controller<ForeignReconciler>>, mpsc::Receiver<Outgoing>) {
     let (recorder, events) = Recorder::unsent();
     let index = Arc::new(Index::new(&[]));
     for kind in [Kind::Job, Kind::Pod, Kind::Service] {
@@ -222,9 +245,10 @@ fn controller_of(
 }
 
 /// What was told since the last time.
-fn told(events: &mut mpsc::Receiver<Event>) -> Vec<String> {
+fn told(events: &mut mpsc::Receiver<Outgoing>) -> Vec<String> {
     let mut told = Vec::new();
-    while let Ok(event) = events.try_recv() {
+    while let Ok(Outgoing { event, is_core }) = events.try_recv() {
+        assert!(is_core);
         told.push(event.note.unwrap());
     }
     told
@@ -314,7 +338,8 @@ async fn users_are_told_on_the_object_once_its_status_says_so() {
     assert_eq!(outcomes(&controller), ["conflict 1"]);
     *server.refuses.lock() = None;
     look(&controller).await;
-    let event = events.try_recv().unwrap();
+    let event = events.try_recv().unwrap().event;
+    assert_eq!(event.reporting_controller.as_deref(), Some("toy-controller"));
     assert_eq!(event.note.as_deref(), Some("before -> there"));
     assert_eq!(event.reason.as_deref(), Some("ToyChanged"));
     assert_eq!(event.type_.as_deref(), Some("Normal"));

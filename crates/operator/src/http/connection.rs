@@ -17,10 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::unauthenticated::Unauthenticated;
 use super::{ConnectionPermit, HEAD_TIMEOUT, Purpose, Upgraded};
+use crate::budget::{KIB, WEBHOOK_HEAD, WEBHOOK_STREAMS, WEBHOOK_WINDOW};
 
-/// The head of a request is kept until it is complete, and anybody may send one. A token has at
-/// most 16 KiB.
-const MAX_HEAD: usize = 24 * 1024;
+/// The head of a request is kept until it is complete, and anybody may send one. It has one token,
+/// of one or two KiB.
+const MAX_HEAD: usize = 8 * KIB;
+/// What may arrive of one request before anybody reads it. Much less than of all on its connection,
+/// so that one which nobody reads holds up no other.
+const STREAM_WINDOW: usize = 32 * KIB;
 /// Pings find peers that are gone.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -55,9 +59,14 @@ where
         server
             .http1()
             .timer(TokioTimer::new())
+            .max_buf_size(2 * MAX_HEAD)
             .header_read_timeout(HEAD_TIMEOUT);
         server
             .http2()
+            .max_concurrent_streams(number(WEBHOOK_STREAMS))
+            .max_header_list_size(number(WEBHOOK_HEAD))
+            .initial_stream_window_size(number(STREAM_WINDOW))
+            .initial_connection_window_size(number(WEBHOOK_WINDOW))
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
@@ -87,4 +96,9 @@ where
     // The server waits for all watchers.
     drop(watcher);
     ended.map_err(|error| error.to_string())
+}
+
+/// A bound as HTTP/2 takes it.
+fn number(bound: usize) -> u32 {
+    u32::try_from(bound).unwrap_or(u32::MAX)
 }

@@ -20,8 +20,9 @@ use tokio::net::TcpStream;
 const READ_SIZE: usize = 4 * 1024;
 /// What fits into a record of TLS.
 const RECORD_SIZE: usize = 16 * 1024;
-/// The limit of an incomplete message, which rustls has for its own streams too.
-const MAX_BUFFERED: usize = 64 * 1024;
+/// The limit of an incomplete record: 16 KiB, and at most 2 KiB more when it is encrypted. Anybody
+/// may send one, so it is not larger.
+const MAX_BUFFERED: usize = 20 * 1024;
 
 /// The server's side of a connection with TLS.
 pub(crate) struct IdleTls {

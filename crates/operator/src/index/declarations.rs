@@ -16,6 +16,13 @@ impl Index {
         self.declarations.write().declare(object)
     }
 
+    /// Takes the name of a declaration that can't be read.
+    pub(crate) fn declare_unreadable(&self, framework: &str, error: FieldError) {
+        self.declarations
+            .write()
+            .declare_unreadable(framework, vec![error]);
+    }
+
     pub(crate) fn remove_declaration(&self, framework: &str) {
         self.declarations.write().remove(framework);
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use trainyard_api::{JobPhase, TrainingJob};
+use trainyard_core::foreign::is_child;
 use trainyard_core::local_state::LocalState;
 
 use super::entry::Job;
@@ -45,6 +47,26 @@ impl Inner {
         for key in changed {
             self.listeners
                 .retain(|listener| listener.send(key.clone()).is_ok());
+        }
+    }
+
+    /// Sends the key of a job whose pods have changed, if it starts and is the child of an object
+    /// that tells how many of them run.
+    pub(super) fn notify_listeners_of_starting(&mut self, changed: Option<&JobKey>) {
+        let Some(key) = changed.filter(|_| !self.listeners.is_empty()) else {
+            return;
+        };
+        let owner = self.names.get(key).and_then(|uid| self.owners.get(uid));
+        let job = owner.and_then(|owner| match &owner.job.as_ref()?.job {
+            Job::Ok(job) => Some(job.clone()),
+            Job::Malformed(_) => None,
+        });
+        let phase = |job: &TrainingJob| job.status.as_ref().and_then(|status| status.phase);
+        let starts = |job: &TrainingJob| {
+            matches!(phase(job), None | Some(JobPhase::Pending | JobPhase::Starting)) && is_child(job)
+        };
+        if job.is_some_and(|job| starts(&job)) {
+            self.notify_listeners(std::slice::from_ref(key));
         }
     }
 

@@ -105,6 +105,11 @@ impl<R: Row> Rows<R> {
         self.order.get(slot).map(|position| *position as usize)
     }
 
+    /// The row with this name and UID.
+    pub(super) fn get(&self, name: &str, uid: &str) -> Option<&R> {
+        self.list.get(self.find(name, uid)?)
+    }
+
     /// Returns true if there is a row with this name and UID.
     pub(super) fn contains(&self, name: &str, uid: &str) -> bool {
         self.search(name, uid).is_ok()

@@ -2,30 +2,23 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use trainyard_contract::drain::DrainReport;
 
-use super::caller::Caller;
-use super::progress::receive;
-use super::{ErrorResponse, JobPath, Observer, Wake};
+use super::report::Report;
+use super::{ErrorResponse, Wake};
 use crate::index::{Index, JobKey};
 
-pub(super) async fn put_drain(
-    State(observer): State<Arc<Observer>>,
-    Path(JobPath { namespace, name }): Path<JobPath>,
-    caller: Caller,
-    body: Body,
-) -> Result<Response, ErrorResponse> {
-    let key = JobKey::new(&namespace, &name);
-    let pod = observer.authorize(&caller, &key).await?;
-    let wake = observer.wake()?.clone();
-    let report = DrainReport::read(&receive(body).await?)
-        .map_err(|problem| ErrorResponse(StatusCode::BAD_REQUEST, problem))?;
-    let index = observer.index.clone();
-    DrainReports::new(index, wake).record(&key, &pod.uid, report);
+pub(super) async fn put_drain(report: Report) -> Result<Response, ErrorResponse> {
+    let read = report.read(DrainReport::read)?;
+    let Report {
+        index,
+        wake,
+        key,
+        pod,
+        ..
+    } = report;
+    DrainReports::new(index, wake).record(&key, &pod.uid, read);
     Ok("\n".into_response())
 }
 

@@ -110,7 +110,11 @@ fn role_hosts(role: &ObservedRole) -> RoleHosts {
     // Programs are not started in pods that are to leave.
     let ready = role.pods.iter().filter(|pod| pod.ready && pod.drain.stays());
     let ready = ready.filter_map(|pod| number(pod.index));
-    RoleHosts::new(&role.name, number(role.end).unwrap_or_default(), ready)
+    let (end, gaps) = (role.members.end(), role.members.gaps());
+    RoleHosts {
+        members: gaps,
+        ..RoleHosts::new(&role.name, number(end).unwrap_or_default(), ready)
+    }
 }
 
 fn json(told: &impl serde::Serialize) -> String {

@@ -400,3 +400,26 @@ async fn an_observer_that_knows_nothing_yet_says_so() {
         (503, "jobs and pods have not been listed yet\n")
     );
 }
+
+#[tokio::test]
+async fn a_pod_of_a_former_attempt_is_told_nothing_and_named_to_nobody() {
+    let world = World::new();
+    let paths = ["/v1/jobs/ns/a", "/v1/jobs/ns/a/hosts", "/v1/jobs/ns/a/drain"];
+    for path in paths {
+        let response = world.get(path, Some(&world.token("a-worker-1"))).await;
+        assert_eq!(response.status(), 200, "{path}");
+    }
+    let anew = json!({"phase": "Restarting", "restarts": {
+        "attempts": [{"role": "worker", "attempt": 1}],
+        "group": {"roles": ["worker"], "pod": "a-worker-0", "since": "2026-01-02T03:04:05Z"},
+    }});
+    world.job("a", &anew, 30);
+    for path in paths {
+        let (status, why) = world.response(path, Some(&world.token("a-worker-1"))).await;
+        assert_eq!(status, 403, "{path}");
+        assert!(why.contains("of a former attempt"), "{why}");
+    }
+    let (status, seen) = world.response(paths[0], Some(&world.token("a-launcher-0"))).await;
+    assert_eq!(status, 200, "its role goes on");
+    assert!(!seen.contains("a-worker-1"), "{seen}");
+}

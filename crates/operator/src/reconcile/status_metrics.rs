@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use trainyard_api::{JobPhase, RestartCause, TrainingJobStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use trainyard_api::{JobPhase, RestartCause, RestartRecord, TrainingJobStatus};
 
 use super::Reconciler;
 use crate::index::JobKey;
@@ -21,6 +22,12 @@ impl Reconciler {
                 self.metrics.restarted(cause, pods);
             }
         }
+        for record in after.begun_since(before) {
+            self.metrics.incident_began(record.cause);
+        }
+        for seconds in after.over_since(before) {
+            self.metrics.incident_ended(seconds);
+        }
         if before.phase != after.phase {
             let phase = after.phase.map(JobPhase::as_str).unwrap_or_default();
             tracing::info!(job = %key, phase, "job");
@@ -34,6 +41,10 @@ pub(super) struct StatusSummary {
     phase: Option<JobPhase>,
     /// Pods, by name and UID, that `status.restarts.replacing` lists, with their cause.
     replacing: HashMap<(String, String), Option<RestartCause>>,
+    /// The latest incidents.
+    history: Vec<RestartRecord>,
+    /// Since when all pods of some roles start anew.
+    group_since: Option<Time>,
 }
 
 impl StatusSummary {
@@ -45,7 +56,45 @@ impl StatusSummary {
             .iter()
             .filter(|(pod, _)| !before.replacing.contains_key(*pod));
         let pods = new.filter(|(_, counted)| **counted == Some(cause)).count();
-        u64::try_from(pods).unwrap_or(u64::MAX)
+        u64::try_from(pods)
+            .unwrap_or(u64::MAX)
+            .saturating_add(self.restarted_together_since(before, cause))
+    }
+
+    /// How many pods began to start anew together since `before`. They are not listed.
+    fn restarted_together_since(&self, before: &Self, cause: RestartCause) -> u64 {
+        let has_begun = self.group_since.is_some() && self.group_since != before.group_since;
+        let first = self
+            .history
+            .last()
+            .filter(|record| has_begun && record.cause == cause);
+        first.map_or(0, |record| {
+            u64::try_from(record.consequences)
+                .unwrap_or_default()
+                .saturating_add(1)
+        })
+    }
+
+    /// The incidents that were not there before.
+    fn begun_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a RestartRecord> {
+        self.history
+            .iter()
+            .filter(move |record| before.record(record).is_none())
+    }
+
+    /// How long the job did not run, for each incident that was not over before.
+    fn over_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = i64> + 'a {
+        let was_over = move |record: &RestartRecord| {
+            let written = before.record(record);
+            written.is_some_and(|written| written.seconds.is_some())
+        };
+        let over = self.history.iter().filter(move |record| !was_over(record));
+        over.filter_map(|record| record.seconds)
+    }
+
+    fn record(&self, same: &RestartRecord) -> Option<&RestartRecord> {
+        let is_same = |record: &&RestartRecord| record.time == same.time && record.pod == same.pod;
+        self.history.iter().find(is_same)
     }
 
     pub(super) fn of(status: &TrainingJobStatus) -> Self {
@@ -56,6 +105,10 @@ impl StatusSummary {
             replacing: replacing
                 .map(|entry| ((entry.pod.clone(), entry.uid.clone()), entry.cause))
                 .collect(),
+            history: restarts
+                .map(|restarts| restarts.history.clone())
+                .unwrap_or_default(),
+            group_since: restarts.and_then(|restarts| Some(restarts.group.as_ref()?.since.clone())),
         }
     }
 }
@@ -90,6 +143,37 @@ mod tests {
         assert_eq!(counts(&after), [0, 2, 1, 0]);
         assert_eq!(counts(&before), [0; 4]);
         assert_eq!(counts(&summary(&[("p5", Update)])), [0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn an_incident_counts_when_it_begins_and_its_time_when_it_is_over() {
+        let status = |history: &serde_json::Value, since: Option<&str>| {
+            let group = since.map(|since| json!({"roles": ["w"], "pod": "a-w-0", "since": since}));
+            let status = json!({"restarts": {"history": history, "group": group}});
+            StatusSummary::of(&serde_json::from_value(status).unwrap())
+        };
+        let record = |minute: i32, seconds: Option<i64>| {
+            json!({"time": format!("2026-01-01T00:{minute:02}:00Z"), "pod": "a-w-0", "cause": "Failure", "reason": "Error",
+                "consequences": 3, "seconds": seconds})
+        };
+        let calm = status(&json!([record(1, Some(7))]), None);
+        let begun = status(
+            &json!([record(1, Some(7)), record(2, None)]),
+            Some("2026-01-01T00:02:00Z"),
+        );
+        let over = status(&json!([record(1, Some(7)), record(2, Some(9))]), None);
+        let counts = |before: &StatusSummary, after: &StatusSummary| {
+            let times: Vec<i64> = after.over_since(before).collect();
+            (
+                after.begun_since(before).count(),
+                after.counted_since(before, RestartCause::Failure),
+                times,
+            )
+        };
+        assert_eq!(counts(&calm, &begun), (1, 4, vec![]));
+        assert_eq!(counts(&begun, &begun), (0, 0, vec![]));
+        assert_eq!(counts(&begun, &over), (0, 0, vec![9]));
+        assert_eq!(counts(&over, &over), (0, 0, vec![]));
     }
 
     #[test]

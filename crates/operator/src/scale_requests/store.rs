@@ -12,6 +12,7 @@ use trainyard_api::{FieldError, ScaleIn, ScaleKind, ScaleOut};
 use trainyard_core::scale_request::ScaleRequest;
 
 use crate::index::{JobKey, Source};
+use crate::list_scopes::{ListScopes, Sighting};
 use crate::slim::Version;
 
 /// A request.
@@ -19,21 +20,11 @@ use crate::slim::Version;
 pub(super) struct Entry {
     pub request: Arc<ScaleRequest>,
     job: JobKey,
-    version: Version,
-    scope: usize,
-    epoch: u32,
+    seen: Sighting,
 }
 
 /// The kind and the name of a request.
 type Id = (ScaleKind, JobKey);
-
-#[derive(Debug, Default)]
-struct Scope {
-    epoch: u32,
-    /// The newest version that lists and watches have shown.
-    reached: Version,
-    listed: bool,
-}
 
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -45,7 +36,7 @@ struct Inner {
     entries: HashMap<Id, Entry>,
     /// The requests of each job; jobs without requests are not in it.
     by_job: HashMap<JobKey, BTreeSet<Id>>,
-    scopes: Vec<Scope>,
+    scopes: ListScopes,
     /// Where the names of changed requests go.
     listeners: Vec<(ScaleKind, mpsc::UnboundedSender<JobKey>)>,
 }
@@ -62,7 +53,7 @@ impl Store {
             inner: Mutex::new(Inner {
                 entries: HashMap::new(),
                 by_job: HashMap::new(),
-                scopes: (0..scopes).map(|_| Scope::default()).collect(),
+                scopes: ListScopes::new(scopes),
                 listeners: Vec::new(),
             }),
         }
@@ -100,7 +91,7 @@ impl Store {
 
     /// Returns true if all scopes have been listed.
     pub(crate) fn is_listed(&self) -> bool {
-        self.inner.lock().scopes.iter().all(|scope| scope.listed)
+        self.inner.lock().scopes.is_listed()
     }
 
     /// Takes a request. Returns its version, and the key of its job if it has changed.
@@ -114,16 +105,11 @@ impl Store {
         let (id, job, request) = decode(kind, json)?;
         let version = crate::slim::version(&request.metadata);
         let mut inner = self.inner.lock();
-        if source == Source::Watch {
-            inner.reach(scope, version);
-        }
-        let epoch = inner.scopes.get(scope).map_or(0, |scope| scope.epoch);
+        let seen = inner.scopes.see(scope, version, source);
         if let Some(known) = inner.entries.get_mut(&id)
             && known.request.metadata.uid == request.metadata.uid
-            && version <= known.version
-            && version != Version(0)
+            && known.seen.covers(&seen)
         {
-            known.epoch = epoch;
             return Ok((version, None));
         }
         if inner.remove(&id).is_none() {
@@ -133,9 +119,7 @@ impl Store {
         let entry = Entry {
             request: Arc::new(request),
             job: job.clone(),
-            version,
-            scope,
-            epoch,
+            seen,
         };
         inner.entries.insert(id, entry);
         Ok((version, Some(job)))
@@ -145,7 +129,7 @@ impl Store {
     pub(super) fn answered(&self, kind: ScaleKind, entry: &Entry, answer: &str) -> serde_json::Result<()> {
         let (id, ..) = decode(kind, answer)?;
         if self.inner.lock().entries.contains_key(&id) {
-            self.apply(kind, answer, entry.scope, Source::Answer)?;
+            self.apply(kind, answer, entry.seen.scope(), Source::Answer)?;
         }
         Ok(())
     }
@@ -171,7 +155,7 @@ impl Store {
         let Metadata { metadata } = serde_json::from_str(json)?;
         let version = crate::slim::version(&metadata);
         let mut inner = self.inner.lock();
-        inner.reach(scope, version);
+        inner.scopes.reach(scope, version);
         let id = id(kind, &metadata);
         let known = inner.entries.get(&id);
         let is_known = known.is_some_and(|known| known.request.metadata.uid == metadata.uid);
@@ -182,39 +166,24 @@ impl Store {
     /// A list of a version begins.
     pub(super) fn listing(&self, scope: usize, version: Version) {
         let mut inner = self.inner.lock();
-        let Inner { entries, scopes, .. } = &mut *inner;
-        let Some(state) = scopes.get_mut(scope) else {
-            return;
-        };
-        state.epoch = state.epoch.wrapping_add(1);
-        if version < state.reached {
-            // The cluster was restored from a backup: the known versions are of another history.
-            let here = entries.values_mut().filter(|entry| entry.scope == scope);
-            here.for_each(|entry| entry.version = Version(0));
+        if inner.scopes.begin_list(scope, version) {
+            let here = inner.entries.values_mut().filter(|entry| entry.seen.is_in(scope));
+            here.for_each(|entry| entry.seen.version = Version(0));
         }
-        state.reached = version;
     }
 
     /// A list is complete: requests that it did not have are gone. Returns the keys of their jobs.
     pub(super) fn listed(&self, scope: usize, version: Version) -> Vec<JobKey> {
         let mut inner = self.inner.lock();
-        let Some(state) = inner.scopes.get_mut(scope) else {
-            return Vec::new();
-        };
-        state.listed = true;
-        let epoch = state.epoch;
-        let is_gone =
-            |entry: &Entry| entry.scope == scope && entry.epoch != epoch && entry.version <= version;
-        inner.remove_where(is_gone)
+        let is_gone = inner.scopes.complete_list(scope, version);
+        inner.remove_where(|entry| is_gone(&entry.seen))
     }
 
     /// The kind does not exist, or may not be listed: there are no requests to reconcile.
     pub(super) fn refused(&self, scope: usize) {
         let mut inner = self.inner.lock();
-        inner.remove_where(|entry| entry.scope == scope);
-        if let Some(state) = inner.scopes.get_mut(scope) {
-            state.listed = true;
-        }
+        inner.remove_where(|entry| entry.seen.is_in(scope));
+        inner.scopes.give_up(scope);
     }
 }
 
@@ -222,12 +191,6 @@ impl Inner {
     fn notify_listeners(&mut self, (kind, key): &Id) {
         self.listeners
             .retain(|(wanted, sender)| wanted != kind || sender.send(key.clone()).is_ok());
-    }
-
-    fn reach(&mut self, scope: usize, version: Version) {
-        if let Some(scope) = self.scopes.get_mut(scope) {
-            scope.reached = scope.reached.max(version);
-        }
     }
 
     /// Removes a request. Returns the key of its job, if it was known.

@@ -6,7 +6,6 @@ use std::convert::Infallible;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
-use k8s_openapi::api::events::v1::Event;
 use kube::client::Body;
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -16,7 +15,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::act::WriteLimiter;
 use crate::clock::SystemClock;
-use crate::events::Recorder;
+use crate::events::{Outgoing, Recorder};
 use crate::index::{Index, Source};
 use crate::leader::Leadership;
 use crate::listwatch::Sink;
@@ -99,7 +98,7 @@ impl State {
 struct Setting {
     server: Server,
     controller: Arc<Controller<ScaleRequests>>,
-    events: mpsc::Receiver<Event>,
+    events: mpsc::Receiver<Outgoing>,
     woken: Arc<Mutex<Vec<JobKey>>>,
 }
 
@@ -216,7 +215,7 @@ impl Setting {
     /// The reasons of the events since the last time.
     fn told(&mut self) -> Vec<String> {
         let mut told = Vec::new();
-        while let Ok(event) = self.events.try_recv() {
+        while let Ok(Outgoing { event, .. }) = self.events.try_recv() {
             told.push(event.reason.unwrap());
         }
         told
@@ -351,6 +350,27 @@ async fn a_request_that_has_ended_is_deleted_after_its_time() {
             .store
             .has_requests(&JobKey::new("ns", "mnist"))
     );
+}
+
+/// A bug of et-operator: jobs of one name in two namespaces had their requests, and lost their
+/// workers, together.
+#[test]
+fn a_request_is_about_the_job_of_its_own_namespace() {
+    let store = Store::new(1);
+    for namespace in ["ns", "other"] {
+        let request = json!({
+            "metadata": {"name": "r", "namespace": namespace, "uid": namespace, "resourceVersion": "1"},
+            "spec": {"jobRef": {"name": "mnist"}, "toDelete": {"count": 1}},
+        });
+        let applied = store.apply(ScaleKind::ScaleIn, &request.to_string(), 0, Source::Watch);
+        assert_eq!(applied.unwrap().1, Some(JobKey::new(namespace, "mnist")));
+    }
+    let found = store.of_job(&JobKey::new("ns", "mnist"));
+    let uids: Vec<_> = found
+        .iter()
+        .map(|entry| entry.request.metadata.uid.as_deref())
+        .collect();
+    assert_eq!(uids, [Some("ns")]);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use serde::Deserialize;
 use trainyard_api::{JobPhase, TrainingJob, TrainingJobSpec, TrainingJobStatus};
+use trainyard_core::bounds;
 
 use super::Version;
 
@@ -84,6 +85,43 @@ struct WireMeta {
     owner_references: Option<Vec<OwnerReference>>,
 }
 
+#[derive(Deserialize)]
+struct SmallMetaOnly {
+    metadata: SmallMeta,
+}
+
+/// What must be known of an object that is too large to be decoded.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SmallMeta {
+    name: String,
+    #[serde(default)]
+    namespace: Option<String>,
+    uid: String,
+    resource_version: String,
+    #[serde(default)]
+    generation: Option<i64>,
+    #[serde(default)]
+    creation_timestamp: Option<Time>,
+    #[serde(default)]
+    deletion_timestamp: Option<Time>,
+}
+
+impl From<SmallMeta> for ObjectMeta {
+    fn from(small: SmallMeta) -> Self {
+        Self {
+            name: Some(small.name),
+            namespace: small.namespace,
+            uid: Some(small.uid),
+            resource_version: Some(small.resource_version),
+            generation: small.generation,
+            creation_timestamp: small.creation_timestamp,
+            deletion_timestamp: small.deletion_timestamp,
+            ..Self::default()
+        }
+    }
+}
+
 impl From<WireMeta> for ObjectMeta {
     fn from(wire: WireMeta) -> Self {
         Self {
@@ -106,8 +144,13 @@ impl From<WireMeta> for ObjectMeta {
 }
 
 impl JobObject {
-    /// Fails only if the metadata can't be decoded.
+    /// Fails only if the metadata can't be decoded. A job that is too large is malformed.
     pub fn decode(json: &str) -> Result<Self, serde_json::Error> {
+        if let Some(excess) = bounds::excess(json) {
+            let SmallMetaOnly { metadata } = serde_json::from_str(json)?;
+            let error = format!("{}: {}", excess.path, excess.message);
+            return Ok(Self::malformed(json, metadata.into(), error));
+        }
         match serde_json::from_str::<Wire>(json) {
             Ok(wire) => {
                 let mut job = TrainingJob {
@@ -131,14 +174,18 @@ impl JobObject {
             Err(traced) => format!("{}: {}", traced.path(), without_position(traced.inner())),
             Ok(_) => without_position(error),
         };
+        Ok(Self::malformed(json, metadata.into(), error))
+    }
+
+    fn malformed(json: &str, metadata: ObjectMeta, error: String) -> Self {
         let conditions = serde_json::from_str::<WireStatus<ConditionsOnly>>(json);
         let phase = serde_json::from_str::<WireStatus<PhaseOnly>>(json);
-        Ok(Self::Malformed(Box::new(Malformed {
-            metadata: metadata.into(),
+        Self::Malformed(Box::new(Malformed {
+            metadata,
             conditions: conditions.map(|wire| wire.status.conditions).unwrap_or_default(),
             phase: phase.ok().map(|wire| wire.status.phase),
             error,
-        })))
+        }))
     }
 
     pub fn metadata(&self) -> &ObjectMeta {
@@ -209,6 +256,47 @@ mod tests {
         let mut whole: TrainingJob = serde_json::from_str(GOOD).unwrap();
         whole.metadata.managed_fields = None;
         assert_eq!(*job, whole);
+    }
+
+    #[test]
+    fn a_job_that_is_too_large_is_malformed_and_nothing_of_it_is_kept() {
+        let sources = format!(r#""sources":[{}{{}}]"#, "{},".repeat(100_000));
+        let volumes = format!(r#""volumes":[{{"name":"v","projected":{{{sources}}}}}],"containers""#);
+        let large = GOOD.replace(r#""containers""#, &volumes);
+        let JobObject::Malformed(large) = JobObject::decode(&large).unwrap() else {
+            panic!("decoded")
+        };
+        assert!(large.error.starts_with("spec: this has 200"), "{}", large.error);
+        assert_eq!(large.metadata.uid.as_deref(), Some("u1"));
+        assert_eq!(
+            (large.phase, large.metadata.labels.as_ref()),
+            (Some(JobPhase::Running), None)
+        );
+        let labels: Vec<String> = (0..20_000).map(|i| format!(r#""l{i}":"","#)).collect();
+        let labels = labels.concat();
+        let large = GOOD.replace(r#""labels":{"#, &format!(r#""labels":{{{labels}"#));
+        assert!(matches!(
+            JobObject::decode(&large).unwrap(),
+            JobObject::Malformed(_)
+        ));
+    }
+
+    #[test]
+    fn a_job_takes_no_more_memory_than_it_may() {
+        JobObject::decode(GOOD).unwrap();
+        for (name, spec) in crate::budget::tests::hostile_specs() {
+            let metadata = r#"{"name":"a","namespace":"b","uid":"u","resourceVersion":"1"}"#;
+            let json = format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#);
+            let (growth, job) = crate::budget::tests::peak_growth(|| JobObject::decode(&json).unwrap());
+            let is_refused = name.starts_with("too ");
+            assert_eq!(matches!(job, JobObject::Malformed(_)), is_refused, "{name}");
+            let most = if is_refused {
+                1024 * 1024
+            } else {
+                crate::budget::REVIEW
+            };
+            assert!(growth <= most, "{name}: {} KiB", growth / 1024);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use trainyard_api::names::START_NOW;
 use trainyard_core::agent::WAIT_CONTAINER;
 use trainyard_core::view::{PodEnd, PodPhase, PodRow, Trouble};
 
-use super::Meta;
+use super::{Annotations, Meta};
 
 /// How many bytes of a container's message are kept.
 const MESSAGE_LIMIT: usize = 1024;
@@ -125,7 +125,9 @@ impl SlimPod {
             passed_on: self.metadata.passed_on(),
             released: self.released(),
             waits: self.waits(),
-            template: self.template(),
+            template: self.hash(|annotations| annotations.template.as_deref()),
+            spec: self.hash(|annotations| annotations.spec.as_deref()),
+            attempt: self.attempt(),
             address: self
                 .status
                 .pod_ip
@@ -210,10 +212,20 @@ impl SlimPod {
         !starts_now && self.wait_container().is_some_and(runs)
     }
 
-    /// Returns the hash of the template. A text that is no hash is ignored.
-    fn template(&self) -> Option<NonZeroU64> {
-        let text = self.metadata.annotations.as_ref()?.template.as_deref()?;
+    /// Returns a hash that is an annotation. A text that is no hash is ignored.
+    fn hash(&self, of: impl Fn(&Annotations) -> Option<&str>) -> Option<NonZeroU64> {
+        let text = of(self.metadata.annotations.as_ref()?)?;
         u64::from_str_radix(text, 16).ok().and_then(NonZeroU64::new)
+    }
+
+    /// Returns the attempt. Pods that start anew alone, and those of former versions, say none.
+    fn attempt(&self) -> i32 {
+        let text = self
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|of| of.attempt.as_deref());
+        text.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
     /// Returns the condition of a pod that the system disrupts.

@@ -15,7 +15,7 @@ const KINDS: [(&str, &str); 3] = [
 
 /// Fields that differ from run to run: identities, versions, times, addresses that the server
 /// gives.
-const VOLATILE_FIELDS: [&str; 19] = [
+const VOLATILE_FIELDS: [&str; 22] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -26,11 +26,16 @@ const VOLATILE_FIELDS: [&str; 19] = [
     "lastScaleTime",
     // It has the UID of a request.
     "trainyard.dev/scale-request",
+    // Only pods have it that were created before the first status.
+    "trainyard.dev/spec",
     "startTime",
     "completionTime",
     "startedAt",
     "finishedAt",
     "time",
+    "seconds",
+    // How many pods there were when one of them ended.
+    "consequences",
     "notBefore",
     "podIP",
     "podIPs",

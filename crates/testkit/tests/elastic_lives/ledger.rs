@@ -145,8 +145,9 @@ impl Ledger {
         let max = usize::try_from(elastic.max()).unwrap_or_default();
         let members = members(job);
         if let Some(scaling) = &status.scaling {
+            // Of a job that is suspended, all pods leave, however few they are.
             ensure!(
-                scaling.to >= elastic.min(),
+                scaling.to >= elastic.min() || job.is_suspended(),
                 "the job is to have {} pods, fewer than minReplicas",
                 scaling.to
             );

@@ -99,14 +99,14 @@ async fn a_leader_that_was_paused_for_longer_than_its_lease_writes_no_more() {
     let second = wait_for_holder(&client, &name, Some(&first)).await;
     player.fail(&name, "j-worker-0", 137).await.unwrap();
     leader.signal("-CONT");
-    player.until(|counts| counts.seen >= 3).await.unwrap();
+    player.until(|counts| counts.seen >= 4).await.unwrap();
     let job = phase(&client, &name, "j", JobPhase::Running).await.unwrap();
     assert_eq!(
         job.status.unwrap().restarts.unwrap().failures,
         1,
         "both saw it, one counted it"
     );
-    assert_eq!(player.counts().seen, 3);
+    assert_eq!(player.counts().seen, 4, "both pods, and the same again");
     assert_eq!(
         holder(&client, &name).await.as_deref(),
         Some(&*second),

@@ -74,19 +74,20 @@ async fn start_job(client: &Client, namespace: &str) -> Result<()> {
 }
 
 /// The job runs with that many pods, and has lost none.
-async fn assert_size(client: &Client, namespace: &str, size: i32, members: Option<&str>) -> Result<()> {
+pub async fn assert_size(client: &Client, namespace: &str, size: i32, members: Option<&str>) -> Result<()> {
     let job = phase(client, namespace, "j", JobPhase::Running).await?;
     assert_eq!(job.spec.elastic.map(|elastic| elastic.replicas), Some(size));
     let status = job.status.unwrap_or_default();
-    let rules = status.accepted_rules.unwrap_or_default();
-    assert_eq!(rules.roles[0].members.as_deref(), members);
+    let accepted = status.accepted_rules.unwrap_or_default();
+    let worker = accepted.roles.iter().find(|role| role.name == "worker");
+    assert_eq!(worker.and_then(|role| role.members.as_deref()), members);
     let restarts = status.restarts.unwrap_or_default();
     assert_eq!((restarts.failures, restarts.disruptions), (0, 0));
     Ok(())
 }
 
 /// Creates a request, and waits until it has succeeded.
-async fn ask<K>(
+pub async fn ask<K>(
     client: &Client,
     namespace: &str,
     request: Value,

@@ -1,5 +1,7 @@
 //! Jobs that grow and shrink while they train, on real nodes and on the embedded cluster.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 use trainyard_testkit::lab::{Change, Image, Lab, Role, Scenarios, job};
 use trainyard_testkit::{images, scenarios};
@@ -12,6 +14,7 @@ pub const SCENARIOS: Scenarios = scenarios!(
     [
         pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints,
         all_pods_of_a_rigid_job_start_anew_after_a_checkpoint,
+        workers_of_tensorflow_that_the_observer_tells_to_leave_are_missed_by_nobody,
     ]
 );
 
@@ -38,13 +41,20 @@ echo $step >$TRAINYARD_DRAIN/checkpoint
 sleep 3
 ";
 
-fn scale(lab: &Lab, job: &str, replicas: i32) {
-    let size = json!({"spec": {"elastic": {"replicas": replicas}}});
-    lab.merge(&format!("tj {job}"), &size);
+/// Asks for another size of a job by a ScaleOut or a ScaleIn.
+pub fn request(lab: &Lab, kind: &str, job: &str, mut spec: Value) {
+    spec["jobRef"] = json!({"name": job});
+    // Pods of trainings may take long to run, where many tests share a processor.
+    spec["timeoutSeconds"] = 600.into();
+    let name = format!("{}-of-{job}", kind.to_lowercase());
+    let request = json!({
+        "apiVersion": "trainyard.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    });
+    lab.apply(&request.to_string()).unwrap();
 }
 
 /// The exit code of a container of a pod, once it has ended.
-fn exit_code(pod: &Value, container: &str) -> Option<i64> {
+pub fn exit_code(pod: &Value, container: &str) -> Option<i64> {
     let containers = pod["status"]["containerStatuses"].as_array()?;
     let found = containers.iter().find(|status| status["name"] == container)?;
     found["state"]["terminated"]["exitCode"].as_i64()
@@ -59,7 +69,7 @@ fn worker_status(status: &Value) -> Value {
 }
 
 /// Waits until the job has that many pods and nothing changes about that.
-fn wait_for_size(lab: &Lab, job: &str, replicas: i32) -> Value {
+pub fn wait_for_size(lab: &Lab, job: &str, replicas: i32) -> Value {
     lab.until(&format!("{replicas} pods run"), || {
         let status = lab.get(&format!("tj {job}"))["status"].clone();
         let is_so = status["phase"] == "Running"
@@ -85,7 +95,7 @@ fn pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints() {
     lab.apply(&manifest.to_string()).unwrap();
     wait_for_size(&lab, "elastic", 2);
 
-    scale(&lab, "elastic", 4);
+    lab.scale("elastic", 4);
     let status = wait_for_size(&lab, "elastic", 4);
     assert_eq!(status["restarts"], json!({"failures": 0, "disruptions": 0}));
     assert_eq!(
@@ -99,7 +109,7 @@ fn pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints() {
     );
 
     let (mut pods, mut jobs) = (lab.follow("pods"), lab.follow("tj"));
-    scale(&lab, "elastic", 2);
+    lab.scale("elastic", 2);
     let mut steps: Vec<String> = Vec::new();
     jobs.until("the job has shrunk", |change| {
         let Change::Applied(job) = change else {
@@ -173,7 +183,7 @@ fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
     let before = uids(&lab, "rigid");
 
     let (mut pods, mut jobs) = (lab.follow("pods"), lab.follow("tj"));
-    scale(&lab, "rigid", 3);
+    lab.scale("rigid", 3);
     let mut steps: Vec<String> = Vec::new();
     jobs.until("the job has grown", |change| {
         let Change::Applied(job) = change else {
@@ -209,7 +219,10 @@ fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
         (left == 2).then_some(())
     });
     let status = wait_for_size(&lab, "rigid", 3);
-    assert_eq!(status["restarts"], json!({"failures": 0, "disruptions": 0}));
+    assert_eq!(
+        status["restarts"],
+        json!({"failures": 0, "disruptions": 0, "attempts": [{"role": "worker", "attempt": 1}]})
+    );
     let after = uids(&lab, "rigid");
     assert_eq!(after.len(), 3);
     for (name, uid) in &after {
@@ -225,8 +238,77 @@ fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
     }
 }
 
-/// An example of one job of workers, with the image of tests, whose pods find the observer.
-fn elastic_example(example: &str, aliases: &Value) -> Vec<Value> {
+/// Serves as a task of TensorFlow does.
+const TASK: &str = "exec httpd -f -p 2222 -h /etc";
+
+/// Serves, reaches all tasks that it was told of, and goes when it is told to.
+const DYNAMIC_WORKER: &str = r#"
+httpd -p 2222 -h /etc
+tasks=$(echo "$TF_CONFIG" | grep -o '[a-z0-9.-]*:2222' | sort -u)
+for task in $tasks; do
+    until wget -q -O /dev/null "http://$task/passwd"; do sleep 0.2; done
+    echo "reached ${task%%.*}"
+done
+echo that is all
+until [ -e $TRAINYARD_DRAIN/leave ]; do sleep 0.1; done
+"#;
+
+/// Workers that join find the chief and the servers, and nobody else starts anew.
+fn workers_of_tensorflow_that_the_observer_tells_to_leave_are_missed_by_nobody() {
+    let (lab, _operator, aliases) = Lab::with_observer("tensorflow");
+    let servers = |name, replicas| Role {
+        name,
+        ..Role::worker(replicas, TASK)
+    };
+    let roles = [
+        servers("chief", 1),
+        servers("ps", 2),
+        Role::worker(1, DYNAMIC_WORKER),
+    ];
+    let more = r#"{"elastic": {"replicas": 1, "maxReplicas": 4}}"#;
+    let mut manifest: Value = serde_json::from_str(&job("tf", "tensorflow", &roles, more)).unwrap();
+    manifest["spec"]["framework"]["tensorflow"] = json!({"dynamicWorkers": true});
+    let role = &mut manifest["spec"]["roles"][2];
+    role.as_object_mut().unwrap().remove("replicas");
+    role["template"]["spec"]["hostAliases"] = aliases;
+    lab.apply(&manifest.to_string()).unwrap();
+    wait_for_size(&lab, "tf", 1);
+    let first = uids(&lab, "tf");
+
+    lab.scale("tf", 3);
+    wait_for_size(&lab, "tf", 3);
+    for index in 1..3 {
+        let worker = format!("tf-worker-{index}");
+        let log = lab.until("a new worker has reached all", || {
+            let log = lab.try_logs(&worker)?;
+            log.contains("that is all").then(|| log.clone()).ok_or(log)
+        });
+        let reached: Vec<&str> = log
+            .lines()
+            .filter_map(|line| line.strip_prefix("reached "))
+            .collect();
+        assert_eq!(reached, ["tf-chief-0", "tf-ps-0", "tf-ps-1", &worker]);
+    }
+    request(
+        &lab,
+        "ScaleIn",
+        "tf",
+        json!({"toDelete": {"podNames": ["tf-worker-1"]}}),
+    );
+    wait_for_size(&lab, "tf", 2);
+    lab.until("the worker is gone", || match lab.try_get("pod tf-worker-1") {
+        Ok(pod) => Err(pod["status"].to_string()),
+        Err(_) => Ok(()),
+    });
+    let last = uids(&lab, "tf");
+    assert!(first.iter().all(|pod| last.contains(pod)), "{first:?} {last:?}");
+    assert_eq!(last.len(), first.len() + 1);
+    let names: Vec<&str> = last.iter().map(|(name, _)| &**name).collect();
+    assert!(names.contains(&"tf-worker-2"), "{names:?}");
+}
+
+/// An example of an elastic job, with an image of tests, whose pods find the observer.
+pub fn elastic_example(example: &str, image: &str, aliases: &Value) -> Vec<Value> {
     let mut documents = documents(example);
     let spec = &mut documents[0]["spec"];
     // Pods stay when all is over, for their logs.
@@ -234,25 +316,28 @@ fn elastic_example(example: &str, aliases: &Value) -> Vec<Value> {
     for role in spec["roles"].as_array_mut().unwrap() {
         let pod = &mut role["template"]["spec"];
         pod["hostAliases"] = aliases.clone();
-        pod["containers"][0]["image"] = images::HOROVOD.into();
-        redirect(&mut pod["containers"][0]);
+        pod["containers"][0]["image"] = image.into();
+        if image == images::HOROVOD {
+            redirect(&mut pod["containers"][0]);
+        }
     }
     documents
 }
 
 /// Waits until a training goes on with that many processes, as the pod of rank 0 says.
 fn wait_until_trained_by(lab: &Lab, pod: &str, processes: i32) {
-    let says = format!("rank 0 of {processes} goes on after step ");
+    let says = format!("{processes} goes on after step ");
     lab.until(&format!("{processes} processes train"), || {
         let log = lab.try_logs(pod)?;
-        let (_, since) = log.rsplit_once(&*says).ok_or_else(|| log.clone())?;
+        let (_, last) = log.rsplit_once("rank 0 of ").ok_or_else(|| log.clone())?;
         // It has done a step.
-        since.contains("saved step ").then_some(()).ok_or(log)
+        let is_so = last.starts_with(&says) && last.contains("saved step ");
+        is_so.then_some(()).ok_or(log)
     });
 }
 
 /// A training goes on from the step that was saved last, or a later one.
-fn assert_no_step_is_lost(log: &str) {
+pub fn assert_no_step_is_lost(log: &str) {
     let number = |line: &str, before: &str| line.split_once(before)?.1.trim().parse::<u64>().ok();
     let mut saved = 0;
     for line in log.lines() {
@@ -269,17 +354,18 @@ fn assert_no_step_is_lost(log: &str) {
 fn torchrun_trains_on_while_the_observer_tells_pods_to_leave() {
     let (lab, _operator, aliases) = Lab::with_observer("torchrun");
     let (name, rank_zero) = ("pytorch-elastic", "pytorch-elastic-worker-0");
-    for document in elastic_example(name, &aliases).iter().rev() {
+    for document in elastic_example(name, images::HOROVOD, &aliases).iter().rev() {
         lab.apply(&document.to_string()).unwrap();
     }
     wait_until_trained_by(&lab, rank_zero, 1);
-    scale(&lab, name, 3);
+    lab.scale(name, 3);
     wait_until_trained_by(&lab, rank_zero, 3);
     wait_for_size(&lab, name, 3);
     assert_eq!(nodes(&lab).len(), 2);
 
     let mut pods = lab.follow("pods");
-    scale(&lab, name, 2);
+    let asked_at = Instant::now();
+    request(&lab, "ScaleIn", name, json!({"toDelete": {"count": 1}}));
     pods.until("the last worker has left by itself", |change| {
         let (Change::Applied(pod) | Change::Deleted(pod)) = change;
         let is_deleted = pod["metadata"]["deletionTimestamp"].is_string();
@@ -288,6 +374,10 @@ fn torchrun_trains_on_while_the_observer_tells_pods_to_leave() {
         leaves.then(|| assert_eq!(exit_code(pod, "pytorch"), Some(1), "{pod:#}"))
     });
     wait_until_trained_by(&lab, rank_zero, 2);
+    println!(
+        "torchrun trained on {:.1?} after one of three pods was asked to leave",
+        asked_at.elapsed()
+    );
 
     let ended = lab.wait_until_ended(name, "Succeeded");
     assert_eq!(
@@ -299,36 +389,54 @@ fn torchrun_trains_on_while_the_observer_tells_pods_to_leave() {
     assert!(result(&log, "final loss ") <= 1e-2, "{log}");
 }
 
-/// The launcher's processes in a worker are gone before its pod is.
+/// The processes in a worker are gone before its pod is, and its name is used again. Both
+/// by requests and by `kubectl scale`.
 fn horovod_trains_on_while_the_observer_tells_pods_to_leave() {
     let (lab, _operator, aliases) = Lab::with_observer("horovod");
     let (name, launcher) = ("horovod-elastic", "horovod-elastic-launcher-0");
-    for document in elastic_example(name, &aliases).iter().rev() {
+    let mut documents = elastic_example(name, images::HOROVOD, &aliases);
+    for role in documents[0]["spec"]["roles"].as_array_mut().unwrap() {
+        let env = &mut role["template"]["spec"]["containers"][0]["env"];
+        let mut variables = env.as_array_mut().unwrap().iter_mut();
+        variables.find(|variable| variable["name"] == "SIZES").unwrap()["value"] = "2 4 2 4 2".into();
+    }
+    for document in documents.iter().rev() {
         lab.apply(&document.to_string()).unwrap();
     }
     wait_until_trained_by(&lab, launcher, 2);
-    scale(&lab, name, 4);
-    wait_until_trained_by(&lab, launcher, 4);
-    wait_for_size(&lab, name, 4);
-    assert_eq!(nodes(&lab).len(), 2);
-
-    let mut pods = lab.follow("pods");
-    scale(&lab, name, 2);
-    let mut left = 0;
-    pods.until("both workers have left by themselves", |change| {
-        let (Change::Applied(pod) | Change::Deleted(pod)) = change;
-        if pod["metadata"]["deletionTimestamp"].is_string() {
-            // The agent ends when nothing runs in the pod. A kubelet was not there yet.
-            assert_eq!(exit_code(pod, "main"), Some(143), "{pod:#}");
-            assert!(
-                pod["metadata"]["name"]
-                    .as_str()
-                    .is_some_and(|name| name.ends_with("-2") || name.ends_with("-3"))
-            );
+    for by_request in [true, false] {
+        if by_request {
+            request(&lab, "ScaleOut", name, json!({"toAdd": {"count": 2}}));
+        } else {
+            lab.scale(name, 4);
         }
-        left += usize::from(matches!(change, Change::Deleted(_)));
-        (left == 2).then_some(())
-    });
+        wait_until_trained_by(&lab, launcher, 4);
+        wait_for_size(&lab, name, 4);
+        assert_eq!(nodes(&lab).len(), 2);
+
+        let mut pods = lab.follow("pods");
+        if by_request {
+            request(&lab, "ScaleIn", name, json!({"toDelete": {"count": 2}}));
+        } else {
+            lab.scale(name, 2);
+        }
+        let mut left = 0;
+        pods.until("both workers have left by themselves", |change| {
+            let (Change::Applied(pod) | Change::Deleted(pod)) = change;
+            if pod["metadata"]["deletionTimestamp"].is_string() {
+                // The agent ends when nothing runs in the pod. A kubelet was not there yet.
+                assert_eq!(exit_code(pod, "main"), Some(143), "{pod:#}");
+                assert!(
+                    pod["metadata"]["name"]
+                        .as_str()
+                        .is_some_and(|name| name.ends_with("-2") || name.ends_with("-3"))
+                );
+            }
+            left += usize::from(matches!(change, Change::Deleted(_)));
+            (left == 2).then_some(())
+        });
+        wait_until_trained_by(&lab, launcher, 2);
+    }
     let ended = lab.wait_until_ended(name, "Succeeded");
     assert_eq!(
         ended["status"]["restarts"],
@@ -345,7 +453,7 @@ fn horovod_trains_on_while_the_observer_tells_pods_to_leave() {
 fn plain_python_trains_on_while_the_observer_tells_pods_to_leave() {
     let (lab, _operator, aliases) = Lab::with_observer("python");
     let (name, rank_zero) = ("elastic", "elastic-worker-0");
-    let mut documents = elastic_example(name, &aliases);
+    let mut documents = elastic_example(name, images::HOROVOD, &aliases);
     let main = &mut documents[0]["spec"]["roles"][0]["template"]["spec"]["containers"][0];
     let sizes = json!({"name": "SIZES", "value": "3 5 4"});
     main["env"].as_array_mut().unwrap().push(sizes);
@@ -353,12 +461,12 @@ fn plain_python_trains_on_while_the_observer_tells_pods_to_leave() {
         lab.apply(&document.to_string()).unwrap();
     }
     wait_until_trained_by(&lab, rank_zero, 3);
-    scale(&lab, name, 5);
+    lab.scale(name, 5);
     wait_until_trained_by(&lab, rank_zero, 5);
     wait_for_size(&lab, name, 5);
 
     let mut pods = lab.follow("pods");
-    scale(&lab, name, 4);
+    lab.scale(name, 4);
     pods.until("the last worker has left by itself", |change| {
         let (Change::Applied(pod) | Change::Deleted(pod)) = change;
         let is_deleted = pod["metadata"]["deletionTimestamp"].is_string();

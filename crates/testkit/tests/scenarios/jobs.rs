@@ -215,7 +215,7 @@ fn the_masters_address_survives_the_master() {
             name: "master",
             replicas: 1,
             script: master,
-            more: "",
+            more: r#"{"restartScope": "Pod"}"#,
         },
         Role {
             name: "worker",

@@ -12,8 +12,10 @@
 
 mod autoscaler;
 mod contract;
+mod dask;
 mod declared;
 mod elastic;
+mod group_restart;
 mod horovod;
 mod jobs;
 mod kinds;
@@ -34,9 +36,11 @@ fn main() -> ExitCode {
     lab::main(&[
         autoscaler::SCENARIOS,
         contract::SCENARIOS,
+        dask::TRAININGS,
         declared::SCENARIOS,
         elastic::SCENARIOS,
         elastic::TRAININGS,
+        group_restart::SCENARIOS,
         horovod::SCENARIOS,
         jobs::SCENARIOS,
         kinds::SCENARIOS,

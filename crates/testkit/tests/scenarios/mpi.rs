@@ -356,10 +356,14 @@ fn the_right_of_a_job_is_for_its_own_workers_alone() {
     );
     assert!(log.contains(&refusal), "{log}");
     assert!(log.ends_with("; given up after 10 s\ncode 255\n"), "{log}");
-    let rules = lab.get("role mine-mpi")["rules"].clone();
+    let rules = |name: &str| lab.get(&format!("role {name}"))["rules"].clone();
     let expected = json!([{
         "apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"],
-        "resourceNames": ["mine-worker-0", "mine-worker-1"],
+        "resourceNames": ["other-worker-0", "other-worker-1"],
     }]);
-    assert_eq!(rules, expected);
+    assert_eq!(rules("other-mpi"), expected);
+    lab.until("a job that has ended has no right", || match rules("mine-mpi") {
+        Value::Array(rules) if !rules.is_empty() => Err(json!(rules).to_string()),
+        _ => Ok(()),
+    });
 }

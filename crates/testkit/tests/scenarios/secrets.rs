@@ -27,8 +27,8 @@ fn patient() -> Value {
         "spec": {
             "framework": {"name": "mpi", "mpi": {"slotsPerWorker": 1}},
             "roles": [
-                {"name": "launcher", "template": template(&launcher)},
-                {"name": "worker", "replicas": 2, "template": template(&json!({}))},
+                {"name": "launcher", "restartScope": "Pod", "template": template(&launcher)},
+                {"name": "worker", "replicas": 2, "restartScope": "Pod", "template": template(&json!({}))},
             ],
         },
     })

@@ -1,12 +1,13 @@
 //! Takes connections, and finds out who they are.
 
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rustls::{Connection, ServerConfig, ServerConnection};
 
 use crate::shell::error::LinkError;
@@ -16,7 +17,8 @@ use crate::shell::wire::Tls;
 use super::commands::Commands;
 use super::{STACK_SIZE, log, session};
 
-/// How many connections may be in the handshake at the same time. Others wait.
+/// How many connections may be in the handshake at the same time. The oldest makes room for the
+/// next one.
 const MAX_UNAUTHENTICATED: usize = 128;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be accepted, for want of files or memory.
@@ -90,7 +92,7 @@ fn accept(
                 continue;
             }
         };
-        let permit = ConnectionLimit::take(limit);
+        let permit = ConnectionLimit::take(limit, peer.ip(), &tcp);
         let (tls, commands) = (tls.clone(), commands.clone());
         let serve = move || {
             let peer = peer.ip().to_canonical();
@@ -137,31 +139,79 @@ fn refuse(error: &LinkError, peer: IpAddr) {
     }
 }
 
-/// Permits for handshakes.
+/// The connections that are in the handshake. Nobody waits for them: a client that says nothing
+/// would hold up all others.
 #[derive(Debug, Default)]
-struct ConnectionLimit {
-    taken: Mutex<usize>,
-    freed: Condvar,
+struct ConnectionLimit(Mutex<Handshakes>);
+
+#[derive(Debug, Default)]
+struct Handshakes {
+    /// How many there have been.
+    count: u64,
+    /// The oldest first.
+    waiting: VecDeque<Handshake>,
 }
 
 #[derive(Debug)]
-struct ConnectionPermit(Arc<ConnectionLimit>);
+struct Handshake {
+    number: u64,
+    address: IpAddr,
+    /// `None` if there are no files left: it ends by its timeout.
+    tcp: Option<TcpStream>,
+}
+
+impl Handshakes {
+    /// Closes the oldest connection from the address that has the most, so that whoever opens many
+    /// loses their own.
+    fn evict(&mut self) {
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for handshake in &self.waiting {
+            *counts.entry(handshake.address).or_default() += 1;
+        }
+        let busiest = counts.into_iter().max_by_key(|(_, count)| *count);
+        let oldest =
+            busiest.and_then(|(address, _)| self.waiting.iter().position(|one| one.address == address));
+        let evicted = oldest.and_then(|oldest| self.waiting.remove(oldest));
+        if let Some(tcp) = evicted.and_then(|handshake| handshake.tcp) {
+            // Its thread reads the end of it.
+            let _ = tcp.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Held by a connection during the handshake.
+#[derive(Debug)]
+struct ConnectionPermit {
+    limit: Arc<ConnectionLimit>,
+    number: u64,
+}
 
 impl ConnectionLimit {
-    fn take(limit: &Arc<Self>) -> ConnectionPermit {
-        let mut taken = limit.taken.lock();
-        limit
-            .freed
-            .wait_while(&mut taken, |taken| *taken >= MAX_UNAUTHENTICATED);
-        *taken += 1;
-        ConnectionPermit(limit.clone())
+    fn take(limit: &Arc<Self>, peer: IpAddr, tcp: &TcpStream) -> ConnectionPermit {
+        let mut handshakes = limit.0.lock();
+        if handshakes.waiting.len() >= MAX_UNAUTHENTICATED {
+            handshakes.evict();
+        }
+        handshakes.count += 1;
+        let number = handshakes.count;
+        handshakes.waiting.push_back(Handshake {
+            number,
+            address: peer,
+            tcp: tcp.try_clone().ok(),
+        });
+        ConnectionPermit {
+            limit: limit.clone(),
+            number,
+        }
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        *self.0.taken.lock() -= 1;
-        self.0.freed.notify_one();
+        let mut handshakes = self.limit.0.lock();
+        handshakes
+            .waiting
+            .retain(|handshake| handshake.number != self.number);
     }
 }
 
@@ -215,12 +265,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn those_who_say_nothing_hold_up_nobody() {
-        let directory = tempfile::tempdir().unwrap();
-        write_identity(directory.path());
-        let identity = || Identity::read(directory.path()).unwrap();
-        let tls = identity().server().unwrap();
+    /// A server that accepts, and never gives up a handshake by itself.
+    fn serve_patiently(directory: &Path) -> SocketAddr {
+        let tls = Identity::read(directory).unwrap().server().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let timeouts = Timeouts {
@@ -231,23 +278,58 @@ mod tests {
             let commands = Arc::new(Commands::new(CHILDREN.clone()));
             accept(&listener, &tls, timeouts, &commands, &Arc::default());
         });
+        address
+    }
+
+    fn greeting(directory: &Path, address: SocketAddr) -> Frame {
+        let identity = Identity::read(directory).unwrap();
+        let tcp = TcpStream::connect(address).unwrap();
+        tcp.set_read_timeout(Some(HANG_LIMIT)).unwrap();
+        let name = ServerName::try_from("trainyard.job").unwrap();
+        let session = ClientConnection::new(identity.client().unwrap(), name).unwrap();
+        first_frame(&mut StreamOwned::new(session, tcp))
+    }
+
+    fn is_open(mut tcp: TcpStream) -> bool {
+        tcp.set_nonblocking(true).unwrap();
+        tcp.read(&mut [0])
+            .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// No handshake ends by its timeout here: if any of them held up the others, nobody would ever
+    /// be greeted.
+    #[test]
+    fn a_thousand_who_say_nothing_hold_up_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        write_identity(directory.path());
+        CHILDREN.raise_file_limit();
+        let address = serve_patiently(directory.path());
+        let mut silent = Vec::new();
+        for _ in 0..4 {
+            silent.extend((0..250).map(|_| TcpStream::connect(address).unwrap()));
+            assert_eq!(greeting(directory.path(), address), Frame::hello());
+        }
+        let open = silent
+            .into_iter()
+            .filter_map(|tcp| is_open(tcp).then_some(()))
+            .count();
+        assert!(open < MAX_UNAUTHENTICATED, "{open} are kept");
+    }
+
+    #[test]
+    fn those_who_say_nothing_hold_up_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        write_identity(directory.path());
+        let address = serve_patiently(directory.path());
 
         // As many as may be unknown at the same time, but for the one that speaks, which comes
         // last.
         let silent: Vec<TcpStream> = (1..MAX_UNAUTHENTICATED)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
-        let tcp = TcpStream::connect(address).unwrap();
-        tcp.set_read_timeout(Some(HANG_LIMIT)).unwrap();
-        let name = ServerName::try_from("trainyard.job").unwrap();
-        let session = ClientConnection::new(identity().client().unwrap(), name).unwrap();
-        let greeting = first_frame(&mut StreamOwned::new(session, tcp));
-        assert_eq!(greeting, Frame::hello());
-
-        for mut tcp in silent {
-            tcp.set_nonblocking(true).unwrap();
-            let read = tcp.read(&mut [0]).map_err(|error| error.kind());
-            assert_eq!(read, Err(ErrorKind::WouldBlock), "nobody had to make room");
+        assert_eq!(greeting(directory.path(), address), Frame::hello());
+        for tcp in silent {
+            assert!(is_open(tcp), "nobody had to make room");
         }
     }
 }

@@ -133,6 +133,19 @@ use super::{errors, job, pod, role, spec};
     "containers: [{name: t, image: i, ports: [{containerPort: 1, name: web}, {containerPort: 2, name: web}]}]",
     "containers[0].ports[1].name: there is a port \"web\" already: give each its own name"
 )]
+#[case::a_port_of_two_containers(
+    "containers: [{name: t, image: i, ports: [{containerPort: 1}, {containerPort: 2, protocol: UDP}]}, \
+     {name: u, image: i, ports: [{containerPort: 2}, {containerPort: 1, protocol: TCP}]}]",
+    "containers[1].ports[1].containerPort: 1 is a port of the container \"t\" already, and the containers of a pod share \
+     one network: give another number"
+)]
+#[case::a_port_of_a_sidecar(
+    "containers: [{name: t, image: i, ports: [{containerPort: 1}]}], initContainers: [\
+     {name: u, image: i, ports: [{containerPort: 1}]}, \
+     {name: s, image: i, restartPolicy: Always, ports: [{containerPort: 1}]}]",
+    "initContainers[1].ports[0].containerPort: 1 is a port of the container \"t\" already, and the containers of a pod \
+     share one network: give another number"
+)]
 #[case::no_name_of_a_port(
     "containers: [{name: t, image: i, ports: [{containerPort: 1, name: a_rather_long_one}]}]",
     "containers[0].ports[0].name: \"a_rather_long_one\" is no name of a port: use at most 15 lower-case letters, \

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use anstyle::{AnsiColor, Color, Style};
 
+use crate::output::is_obeyed;
+
 /// Colours of pods, used in turn. Red is for problems; black and white may be the background.
 const POD_COLOURS: [AnsiColor; 6] = [
     AnsiColor::Cyan,
@@ -36,15 +38,15 @@ impl Paint {
     /// Removes control sequences, with which a program could move the cursor of a terminal or
     /// change its title. Files and pipes get the text unchanged.
     pub fn sanitize(self, text: &str) -> Cow<'_, str> {
-        if !self.terminal || !text.chars().any(is_control) {
+        if !self.terminal || !text.chars().any(is_obeyed) {
             return Cow::Borrowed(text);
         }
         let text = console::strip_ansi_codes(text);
-        Cow::Owned(text.chars().filter(|c| !is_control(*c)).collect())
+        Cow::Owned(text.chars().filter(|c| !is_obeyed(*c)).collect())
     }
 
     pub fn paint(self, emphasis: Emphasis, text: impl AsRef<str>) -> String {
-        let text = text.as_ref();
+        let text = &*self.sanitize(text.as_ref());
         if !self.colours {
             return text.to_owned();
         }
@@ -59,8 +61,4 @@ impl Paint {
         };
         format!("{style}{text}{style:#}")
     }
-}
-
-fn is_control(c: char) -> bool {
-    c.is_control() && !matches!(c, '\t' | '\n')
 }

@@ -72,7 +72,10 @@ pub fn summary_lines(summary: &Summary, paint: Paint) -> Vec<String> {
         let container = cause.container.as_deref();
         let container = container.map_or_else(String::new, |name| format!(" (container {name})"));
         let exit = paint.paint(Emphasis::Bad, paint.sanitize(&cause.ending()));
-        lines.push(format!("  first to fail: {}{container}: {exit}", cause.pod));
+        lines.push(format!(
+            "  first to fail: {}: {exit}",
+            paint.sanitize(&format!("{}{container}", cause.pod))
+        ));
         if !cause.last_lines.is_empty() {
             lines.push("  its last lines:".to_owned());
             let bar = paint.paint(Emphasis::Bad, "│");

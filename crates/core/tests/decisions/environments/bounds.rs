@@ -135,7 +135,7 @@ fn ports_are_numbers_that_ports_can_have(
 #[case::one_port(
     "bagua",
     "ports: [1]",
-    "ports: 1 ports are not enough: give at least 2, one for SSH and one for the master, or leave it out"
+    "ports: 1 port is not enough: give at least 2, one for SSH and one for the master, or leave it out"
 )]
 #[case::no_port(
     "bagua",

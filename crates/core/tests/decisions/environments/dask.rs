@@ -1,6 +1,13 @@
 //! `dask`.
 
+use trainyard_api::Elastic;
+use trainyard_core::build;
+use trainyard_core::job::Job;
+use trainyard_core::model::PodKey;
+use trainyard_core::view::Settings;
+
 use super::{job, table, values};
+use crate::jobs::Change;
 
 #[test]
 fn all_roles() {
@@ -107,4 +114,46 @@ fn a_launcher_without_workers_has_rank_0() {
     let values = values(&job("dask", "", &[("launcher", 1), ("scheduler", 1)]), 0, 0);
     let found = ["RANK", "WORLD_SIZE", "MASTER_ADDR"].map(|name| &*values[name]);
     assert_eq!(found, ["0", "1", "mnist-launcher-0.mnist.team.svc.cluster.local"]);
+}
+
+/// Ranks change with the size, so nobody is told one. Workers run the program by which they leave.
+#[test]
+fn workers_of_elastic_jobs_give_their_data_away_before_they_leave() {
+    let roles = &[
+        ("scheduler", 1),
+        ("launcher", 1),
+        ("leadworker", 1),
+        ("worker", 1),
+    ];
+    let job = job("dask", "", roles).spec(|spec| {
+        spec.roles[3].replicas = None;
+        spec.elastic = Some(Elastic {
+            replicas: 2,
+            ..Elastic::default()
+        });
+    });
+    let find = |role: usize, name: &str| {
+        let job = Job::parse(&job).unwrap();
+        let pod = build::pod(&job, &Settings::default(), PodKey { role, index: 0 }).unwrap();
+        let env = pod.spec.unwrap().containers.remove(0).env.unwrap_or_default();
+        env.into_iter().find(|variable| variable.name == name)?.value
+    };
+    for (role, leaves) in [(0, false), (1, false), (2, true), (3, true)] {
+        let preload = find(role, "DASK_DISTRIBUTED__WORKER__PRELOAD");
+        let runs = r#"import os; exec(os.environ["TRAINYARD_DASK_LEAVE"])"#;
+        assert_eq!(preload.as_deref(), leaves.then_some(runs), "{role}");
+        let program = find(role, "TRAINYARD_DASK_LEAVE");
+        assert_eq!(
+            program.is_some_and(|text| text.contains("def dask_setup(")),
+            leaves
+        );
+        for rank in ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"] {
+            assert_eq!(find(role, rank), None, "{role}");
+        }
+    }
+    let address = find(3, "DASK_SCHEDULER_ADDRESS").unwrap();
+    assert_eq!(
+        address,
+        "tcp://mnist-scheduler-0.mnist.team.svc.cluster.local:8786"
+    );
 }

@@ -1,12 +1,14 @@
 //! `tensorflow`.
 
 use serde_json::{Value, json};
+use trainyard_api::Elastic;
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 
 use super::{job, table, values};
+use crate::jobs::Change;
 
 const ALL: &[(&str, i32)] = &[("chief", 1), ("evaluator", 1), ("ps", 2), ("worker", 2)];
 
@@ -129,6 +131,29 @@ fn the_chief_of_dynamic_workers_knows_all() {
         "environment": "cloud",
     });
     assert_eq!(config("dynamicWorkers: true", ALL, 0, 0), expected);
+}
+
+/// Workers have their indices in their own configuration, so they must have the same in a chief's
+/// that is made anew.
+#[test]
+fn a_chief_knows_the_indices_of_workers_among_which_some_have_left() {
+    let mut object = job("tensorflow", "dynamicWorkers: true", ALL).spec(|spec| {
+        spec.roles[3].replicas = None;
+        spec.elastic = Some(Elastic {
+            replicas: 2,
+            ..Elastic::default()
+        });
+    });
+    let worker = json!({
+        "name": "worker", "replicas": 2, "members": "0,2", "restartPolicy": "OnFailure", "succeededWhen": "FirstPod",
+        "failedWhen": "AnyPod", "nodeDownPolicy": "Fail",
+    });
+    let status = json!({"phase": "Running", "acceptedRules": {"roles": [worker]}});
+    object.status = serde_json::from_value(status).unwrap();
+    let values = values(&object, 0, 0);
+    let config: Value = serde_json::from_str(&values["TF_CONFIG"]).unwrap();
+    let all = hosts("worker", 3);
+    assert_eq!(config["cluster"]["worker"], json!({"0": all[0], "2": all[2]}));
 }
 
 #[test]

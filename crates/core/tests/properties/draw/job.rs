@@ -14,14 +14,15 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
     Completion, CreatePolicy, Dependency, DependencyState, Dialect, Elastic, MANAGED_BY_TRAINYARD, Placement,
-    ProgressPolicy, Refill, RestartPolicy, RigidPolicy, RoleSpec, RunPolicy, Spread, StartAt, TrainingJob,
-    UpdatePolicy, ValidSizes,
+    ProgressPolicy, Refill, RestartPolicy, RestartScope, RigidPolicy, RoleSpec, RunPolicy, Spread, StartAt,
+    TrainingJob, UpdatePolicy, ValidSizes,
 };
 
 use super::launch::{Options, options};
 use super::status::{clean, status};
 use super::{
-    awaited_state, dependencies, node_down, number, policy, quorum, role_name, role_sets, seconds, text, time,
+    awaited_state, dependencies, node_down, number, policy, quorum, restart_scope, role_name, role_sets,
+    seconds, text, time,
 };
 use crate::common::jobs::{custom, mpi, pytorch};
 
@@ -115,6 +116,7 @@ fn elastic() -> BoxedStrategy<Elastic> {
 #[derive(Clone, Debug)]
 struct Rules {
     policy: Option<RestartPolicy>,
+    scope: Option<RestartScope>,
     quorums: [Option<trainyard_api::PodQuorum>; 2],
     node_down: Option<trainyard_api::NodeDownPolicy>,
     placement: Option<Placement>,
@@ -127,13 +129,14 @@ fn rules() -> BoxedStrategy<Rules> {
     )
         .prop_map(|(spread, topology_key)| Placement { spread, topology_key });
     (
-        option::of(policy()),
+        (option::of(policy()), option::of(restart_scope())),
         [option::of(quorum()), option::of(quorum())],
         option::of(node_down()),
         option::of(placement),
     )
-        .prop_map(|(policy, quorums, node_down, placement)| Rules {
+        .prop_map(|((policy, scope), quorums, node_down, placement)| Rules {
             policy,
+            scope,
             quorums,
             node_down,
             placement,
@@ -296,6 +299,7 @@ fn flaws() -> BoxedStrategy<Flaws> {
                     template: PodTemplateSpec::default(),
                     container: container.filter(|_| odd > 20),
                     restart_policy: rules.policy,
+                    restart_scope: rules.scope,
                     succeeded_when,
                     failed_when,
                     node_down_policy: rules.node_down,

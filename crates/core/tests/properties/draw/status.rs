@@ -6,13 +6,14 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    AcceptedRole, AcceptedRules, CleanPodPolicy, EndedPods, Fingerprint, Incident, JobPhase,
-    PendingReplacement, Progress, RestartCause, RestartRecord, RestartedRole, Restarts, RolePhase,
-    RoleStatus, RootCause, Scaling, ScalingStep, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, Checkpoint, CleanPodPolicy, EndedPods, Fingerprint, GroupRestart, Incident,
+    JobPhase, PendingReplacement, Progress, RestartCause, RestartRecord, RestartedRole, Restarts,
+    RoleAttempt, RolePhase, RoleStatus, RootCause, Scaling, ScalingStep, TrainingJobStatus,
 };
 
 use super::{
-    dependencies, name, node_down, number, policy, quorum, role_name, role_sets, seconds, text, time,
+    dependencies, name, node_down, number, policy, quorum, restart_scope, role_name, role_sets, seconds,
+    text, time,
 };
 
 pub fn status() -> BoxedStrategy<TrainingJobStatus> {
@@ -58,6 +59,13 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
                 completion_time: end.map(Time),
                 restarts,
                 root_cause,
+                checkpoint: progress.as_ref().and_then(|progress| {
+                    Some(Checkpoint {
+                        step: progress.step?,
+                        time: progress.time.clone(),
+                        attempt: 0,
+                    })
+                }),
                 result: progress.as_ref().and_then(Progress::result),
                 progress,
                 accepted_spec: accepted_spec.unwrap_or_default(),
@@ -216,6 +224,10 @@ fn restarts() -> BoxedStrategy<Restarts> {
             exit_code,
             reason,
             consequences: 0,
+            node: None,
+            step: exit_code.map(i64::from),
+            checkpoint: None,
+            seconds: exit_code.map(i64::from),
         });
     let counted = option::of(cause.clone());
     let replacement = (name(), 0..9u8, option::of(time()), counted, any::<bool>());
@@ -231,17 +243,36 @@ fn restarts() -> BoxedStrategy<Restarts> {
         leaving,
     });
     let lists = (vec(record, 0..20), vec(replacement, 0..8));
-    (number(), number(), lists, vec(incident(cause), 0..3))
+    let incidents = vec(incident(cause), 0..3);
+    let attempts = vec((role_name(), 0..3i32), 0..3);
+    let anew = (attempts, option::weighted(0.3, group()));
+    (number(), number(), lists, incidents, anew)
         .prop_map(
-            |(failures, disruptions, (history, replacing), incidents)| Restarts {
+            |(failures, disruptions, (history, replacing), incidents, (attempts, group))| Restarts {
                 failures,
                 disruptions,
                 history,
                 replacing,
                 incidents,
+                attempts: attempts
+                    .into_iter()
+                    .map(|(role, attempt)| RoleAttempt { role, attempt })
+                    .collect(),
+                group,
             },
         )
         .boxed()
+}
+
+fn group() -> impl Strategy<Value = GroupRestart> {
+    (vec(role_name(), 0..3), name(), time(), option::of(time())).prop_map(
+        |(roles, pod, since, not_before)| GroupRestart {
+            roles,
+            pod,
+            since: Time(since),
+            not_before: not_before.map(Time),
+        },
+    )
 }
 
 fn incident(cause: impl Strategy<Value = RestartCause>) -> impl Strategy<Value = Incident> {
@@ -296,14 +327,15 @@ fn rules() -> BoxedStrategy<AcceptedRules> {
     let role = (
         role_name(),
         number(),
-        policy(),
+        (policy(), restart_scope()),
         [quorum(), quorum()],
         node_down(),
         dependencies(),
         option::weighted(0.2, "[0-9,-]{0,6}"),
     )
         .prop_map(
-            |(name, replicas, restart_policy, quorums, node_down_policy, depends_on, members)| {
+            |(name, replicas, restarts, quorums, node_down_policy, depends_on, members)| {
+                let (restart_policy, restart_scope) = restarts;
                 let [succeeded_when, failed_when] = quorums;
                 AcceptedRole {
                     name,
@@ -311,6 +343,7 @@ fn rules() -> BoxedStrategy<AcceptedRules> {
                     replicas: replicas.min(5),
                     members,
                     restart_policy,
+                    restart_scope,
                     succeeded_when,
                     failed_when,
                     node_down_policy,

@@ -12,8 +12,7 @@ use proptest::sample::select;
 use trainyard_api::{Progress, TrainingJob};
 use trainyard_contract::start::WAITED_IN_VAIN;
 use trainyard_core::agent::WAIT_CONTAINER;
-use trainyard_core::local_state::{LocalState, SecretState};
-use trainyard_core::members::Members;
+use trainyard_core::local_state::{ExecRightState, LocalState, SecretState};
 use trainyard_core::model::Identity;
 use trainyard_core::view::{
     Conflict, NodeState, Nodes, PodEnd, PodPhase, PodRow, Refusal, ServiceRow, Settings, Trouble, View,
@@ -83,23 +82,29 @@ pub fn seen() -> BoxedStrategy<Seen> {
         SecretState::Missing(Identity::Certificate),
         SecretState::Missing(Identity::SshKey),
     ]);
-    let granted = prop_oneof![2 => 0..4i32, 1 => number()].prop_map(Members::first);
+    let right = prop_oneof![
+        1 => Just(ExecRightState::Unknown),
+        1 => Just(ExecRightState::Missing),
+        3 => vec(row(), 0..3).prop_map(|rows| {
+            ExecRightState::Covers(rows.into_iter().map(|row| row.name).collect())
+        }),
+    ];
     (
         (vec(row(), 0..8), services(), vec(row(), 0..3)),
         // Most jobs have none, and what comes after them is to be reached.
         option::weighted(0.2, vec(conflict(), 1..4)),
-        (secret, option::of(granted), any::<[bool; 2]>()),
+        (secret, right, any::<[bool; 2]>()),
         (option::weighted(0.2, refusal()), option::of(said())),
         (settings(), time()),
     )
         .prop_map(
             |(children, conflicts, rights, (refusal, progress), (settings, now))| {
                 let (mut pods, services, departed) = children;
-                let (secret, granted, [grant_is_sure, is_overdue]) = rights;
+                let (secret, right, [right_is_sure, is_overdue]) = rights;
                 let instant = Instant::now() + Duration::from_hours(24);
                 let long_ago = instant.checked_sub(Duration::from_hours(1));
                 let mut local = LocalState::default();
-                (local.secret, local.granted, local.grant_is_sure) = (secret, granted, grant_is_sure);
+                (local.secret, local.exec_right, local.exec_right_is_sure) = (secret, right, right_is_sure);
                 local.waits.overdue_since = long_ago.filter(|_| is_overdue);
                 for (i, row) in pods.iter_mut().enumerate() {
                     row.uid = format!("uid-{i}").into();
@@ -239,6 +244,8 @@ fn row() -> BoxedStrategy<PodRow> {
                     released,
                     waits,
                     template: NonZeroU64::new(template),
+                    spec: None,
+                    attempt: i32::from(template == 1),
                     end,
                     trouble,
                 }

@@ -77,7 +77,7 @@ impl Desk {
     }
 }
 
-fn horovod(replicas: i32) -> TrainingJob {
+pub(super) fn horovod(replicas: i32) -> TrainingJob {
     let mut job = job("horovod", &[("launcher", 1), ("worker", 1)]).spec(|spec| {
         let options = spec.framework.horovod.get_or_insert_default();
         options.controller = Some(HorovodController::Gloo);
@@ -96,7 +96,7 @@ fn horovod(replicas: i32) -> TrainingJob {
     job
 }
 
-fn desk_of(job: TrainingJob, ends: &[Option<ScriptEnd>]) -> Desk {
+pub(super) fn desk_of(job: TrainingJob, ends: &[Option<ScriptEnd>]) -> Desk {
     let mut world = World::new(job);
     world.settings = with_agent();
     world.settings.runs_scripts = true;
@@ -112,7 +112,7 @@ fn desk(ends: &[Option<ScriptEnd>]) -> Desk {
 }
 
 fn spec(change: &Value, more: &Value) -> Value {
-    let mut spec = json!({"script": "/scripts/resize", "env": [{"name": "WHY", "value": "it's $(so)"}]});
+    let mut spec = json!({"script": "/scripts/resize", "args": ["--it", "is $(so)"], "env": [{"name": "WHY", "value": "it's $(so)"}]});
     for part in [change, more] {
         for (name, value) in part.as_object().unwrap() {
             spec[name] = value.clone();
@@ -164,7 +164,7 @@ fn a_script_is_run_before_anybody_is_told_to_leave() {
         (&*run.program, &*run.args),
         (
             "/scripts/resize",
-            &["mnist-worker-1:2,mnist-worker-2:2".to_owned()][..]
+            &["--it", "is $(so)", "mnist-worker-1:2,mnist-worker-2:2"].map(str::to_owned)[..]
         )
     );
     assert_eq!(run.env, [("WHY".to_owned(), "it's $(so)".to_owned())]);
@@ -200,7 +200,10 @@ fn a_script_is_run_when_those_who_join_run() {
     let [task] = &*desk.launcher.made else {
         panic!("once: {:?}", desk.launcher.made)
     };
-    assert_eq!(task.run.args, ["mnist-worker-4:2,mnist-worker-5:2"]);
+    assert_eq!(
+        task.run.args,
+        ["--it", "is $(so)", "mnist-worker-4:2,mnist-worker-5:2"]
+    );
     assert_eq!(desk.targets, [6]);
 }
 
@@ -378,6 +381,7 @@ fn a_script_of_too_many_words_is_refused() {
 #[rstest]
 #[case(&json!({"script": ""}), "spec.script: is empty: name a program")]
 #[case(&json!({"script": "a\u{0}b"}), "spec.script: give a path of at most 1024 characters, without NUL")]
+#[case(&json!({"args": ["a\u{0}"]}), "spec.args[0]: give an argument of at most 1024 characters, without NUL")]
 #[case(&json!({"env": [{"name": "A=B"}]}), "spec.env[0].name: \"A=B\" is no name of a variable: it has 1 to 256 characters, no =")]
 #[case(&json!({"env": [{"name": "A"}, {"name": "A"}]}), "spec.env[1].name: \"A\" is given twice: give it once")]
 #[case(&json!({"backoffLimit": -1}), "spec.backoffLimit: -1 more attempts: give a number from 0 to 100")]

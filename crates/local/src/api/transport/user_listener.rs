@@ -1,5 +1,5 @@
-//! Serves the API to the user who runs the cluster, on a Unix socket. Whoever can open the socket
-//! may do everything, so that the permissions of its file decide who that is.
+//! Serves the API to the user who runs the cluster, on a Unix socket. That user may do everything.
+//! Nobody else may open the socket, and whoever has got it all the same is not answered.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,12 +18,13 @@ use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::api::Api;
+use crate::host::is_this_user;
 
 /// How long to wait for other connections to end when no more can be accepted.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Api {
-    /// Serves whoever can open this socket, for as long as it is polled.
+    /// Serves this user on a socket, for as long as it is polled.
     pub async fn serve_user(&self, listener: UnixListener) -> Infallible {
         let mut connections = JoinSet::new();
         loop {
@@ -32,6 +33,10 @@ impl Api {
                 continue;
             };
             while connections.try_join_next().is_some() {}
+            if !stream.peer_cred().is_ok_and(|peer| is_this_user(&peer)) {
+                tracing::warn!("another user has opened the socket of this run");
+                continue;
+            }
             connections.spawn(serve(self.clone(), stream));
         }
     }

@@ -201,10 +201,10 @@ impl PodWorker {
         let image = spec.image.as_deref().unwrap_or_default();
         let mapped = options.images.get(image);
         let image_user = options.image_user.filter(|_| mapped.is_some());
-        let mut base = self.base_environment(mapped);
         let of_services = self.service_variables(&pod).await;
-        base.extend(of_services.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?);
-        let env = env::variables(&pod, spec, &configuration, &base)
+        let of_services =
+            of_services.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?;
+        let env = env::variables(&pod, spec, &configuration, &of_services)
             .map_err(|missing| later("CreateContainerConfigError")(missing.to_string()))?;
         let (env, command) = self
             .resolve_names(spec, env)
@@ -241,6 +241,7 @@ impl PodWorker {
         let asked_for = volume_mounts::of(&pod, spec, &made, &env);
         mounts.extend(asked_for.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?);
         let is_root = |path: &&PathBuf| !path.join("pyvenv.cfg").exists();
+        let env = env::with_runtime(self.runtime_environment(mapped), env);
         let container = ContainerSpec {
             id: format!("{}-{attempt}", spec.name),
             root: mapped

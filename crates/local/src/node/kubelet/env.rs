@@ -51,14 +51,15 @@ fn path(namespace: Option<&str>, name: &str) -> String {
 #[error("{0}")]
 pub struct Missing(pub String);
 
-/// The variables of a container, in order, each name once.
+/// The variables of a container that `$(NAME)` stands for, in order, each name once: those of
+/// Services, and its own.
 pub fn variables(
     pod: &Pod,
     container: &Container,
     configuration: &Configuration,
-    base: &[(String, String)],
+    of_services: &[(String, String)],
 ) -> Result<Vec<(String, String)>, Missing> {
-    let mut made: Vec<(String, String)> = base.to_vec();
+    let mut made: Vec<(String, String)> = of_services.to_vec();
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.as_deref().unwrap_or_default();
         if let Some(from) = &source.config_map_ref {
@@ -128,6 +129,19 @@ fn sourced(
     found.map(Some)
 }
 
+/// All variables that a program finds: those of the container, and those of the runtime that the
+/// container does not set, for which `$(NAME)` does not stand.
+pub fn with_runtime(
+    of_runtime: Vec<(String, String)>,
+    of_container: Vec<(String, String)>,
+) -> Vec<(String, String)> {
+    let mut made = of_runtime;
+    for (name, value) in of_container {
+        put(&mut made, name, value);
+    }
+    made
+}
+
 fn put(made: &mut Vec<(String, String)>, name: String, value: String) {
     match made.iter_mut().find(|(known, _)| *known == name) {
         Some(known) => known.1 = value,
@@ -159,7 +173,41 @@ pub fn expand(text: &str, variables: &[(String, String)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_variable_is_expanded_by_those_of_the_container_alone() {
+        let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let container: Container = serde_json::from_value(json!({"name": "main", "env": [
+            {"name": "DATA", "value": "$(HOME)/data"},
+            {"name": "PATH", "value": "/opt/bin:$(PATH)"},
+            {"name": "OUT", "value": "$(DATA):$(API)"},
+        ]}))
+        .unwrap();
+        let of_services = [variable("API", "10.0.0.1")];
+        let of_container = variables(
+            &Pod::default(),
+            &container,
+            &Configuration::default(),
+            &of_services,
+        )
+        .unwrap();
+        assert_eq!(
+            expand("$(HOME) $(OUT)", &of_container),
+            "$(HOME) $(HOME)/data:10.0.0.1"
+        );
+        let of_runtime = vec![variable("PATH", "/bin"), variable("HOME", "/root")];
+        let wanted = [
+            variable("PATH", "/opt/bin:$(PATH)"),
+            variable("HOME", "/root"),
+            variable("API", "10.0.0.1"),
+            variable("DATA", "$(HOME)/data"),
+            variable("OUT", "$(HOME)/data:10.0.0.1"),
+        ];
+        assert_eq!(with_runtime(of_runtime, of_container), wanted);
+    }
 
     #[test]
     fn expansion_is_that_of_kubernetes() {

@@ -67,7 +67,7 @@ impl PodWorker {
         configuration.tokens = self.tokens().await;
         let pod = self.pod_with_addresses();
         let directories = VolumeDirectories {
-            pod: self.directory.join("volumes"),
+            pod: self.directory.join(volumes::VOLUMES),
             claims: self.shared.options.claims_directory.clone(),
         };
         let volumes = pod
@@ -152,8 +152,8 @@ impl PodWorker {
         written.chain(progress).collect()
     }
 
-    /// Variables before those of the container.
-    pub(super) fn base_environment(&self, image: Option<&PathBuf>) -> Vec<(String, String)> {
+    /// The variables that a runtime sets where the container does not.
+    pub(super) fn runtime_environment(&self, image: Option<&PathBuf>) -> Vec<(String, String)> {
         let mut path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let home = std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned());
         let mut made = vec![
@@ -169,7 +169,7 @@ impl PodWorker {
         made.extend(
             self.progress
                 .as_ref()
-                .map(|progress| progress.variable(has_own_files)),
+                .and_then(|progress| progress.variable(has_own_files)),
         );
         made
     }

@@ -3,15 +3,18 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{MissedTickBehavior, interval};
 use trainyard_contract::environment::PROGRESS;
 
+use super::volumes::VOLUMES;
 use crate::node::runtime::Mount;
 
 /// Receives the lines, each with the name of its pod.
@@ -33,7 +36,12 @@ pub(super) struct Reader {
 impl Reader {
     /// The lines that were completed since the last call.
     fn read(&mut self, path: &Path) -> io::Result<Vec<String>> {
-        let size = fs::metadata(path)?.size();
+        // In a volume of the pod it may be anything, such as a link to a file of this machine.
+        let metadata = fs::symlink_metadata(path)?;
+        if !metadata.is_file() {
+            return Ok(Vec::new());
+        }
+        let size = metadata.size();
         if size < self.offset {
             // The file was truncated.
             *self = Self::default();
@@ -46,7 +54,10 @@ impl Reader {
             self.offset = size - MAX_READ;
             self.begun.clear();
         }
-        let mut file = File::open(path)?;
+        let mut file = File::options()
+            .read(true)
+            .custom_flags(O_NOFOLLOW | O_NONBLOCK)
+            .open(path)?;
         file.seek(SeekFrom::Start(self.offset))?;
         let mut new = Vec::new();
         file.take(size - self.offset).read_to_end(&mut new)?;
@@ -64,37 +75,71 @@ impl Reader {
     }
 }
 
+/// The file that a pod names for progress, as its volume and the path in it. None if it names none,
+/// or one that is not in an emptyDir volume.
+fn named_by(pod: &Pod) -> Option<(&str, &Path)> {
+    let spec = pod.spec.as_ref()?;
+    let is_own = |name: &str| {
+        let mut volumes = spec.volumes.iter().flatten();
+        volumes.any(|volume| volume.name == name && volume.empty_dir.is_some())
+    };
+    spec.containers.iter().find_map(|container| {
+        let mut env = container.env.iter().flatten();
+        let path = Path::new(env.find(|one| one.name == PROGRESS)?.value.as_deref()?);
+        let mut mounts = container.volume_mounts.iter().flatten();
+        mounts.find_map(|mount| {
+            let rest = path.strip_prefix(&mount.mount_path).ok()?;
+            let is_whole = mount.sub_path.is_none() && mount.sub_path_expr.is_none();
+            let is_inside = rest.components().all(|part| matches!(part, Component::Normal(_)));
+            (is_whole && is_inside && is_own(&mount.name)).then_some((&*mount.name, rest))
+        })
+    })
+}
+
 #[derive(Debug)]
 pub(super) struct ProgressFile {
     file: PathBuf,
+    /// Whether the pod has named the file itself, in one of its volumes.
+    is_of_pod: bool,
     pod: String,
     listener: Listener,
     reader: Mutex<Reader>,
 }
 
 impl ProgressFile {
-    pub fn new(directory: &Path, pod: String, listener: Listener) -> Self {
+    /// The file of a pod whose files are in this directory: the one that it writes for its agent,
+    /// or else one of its own.
+    pub fn new(pod: &Pod, directory: &Path, listener: Listener) -> Self {
+        let of_pod = named_by(pod).map(|(volume, rest)| directory.join(VOLUMES).join(volume).join(rest));
         Self {
-            file: directory.join("progress"),
-            pod,
+            is_of_pod: of_pod.is_some(),
+            file: of_pod.unwrap_or_else(|| directory.join("progress")),
+            pod: pod.metadata.name.clone().unwrap_or_default(),
             listener,
             reader: Mutex::default(),
         }
     }
 
     /// The variable with the path of the file: that in the container, or on this machine if the
-    /// container has no file system of its own.
-    pub fn variable(&self, has_own_files: bool) -> (String, String) {
+    /// container has no file system of its own. None if the pod has it.
+    pub fn variable(&self, has_own_files: bool) -> Option<(String, String)> {
+        if self.is_of_pod {
+            return None;
+        }
         let path = if has_own_files {
             MOUNT_PATH.to_owned()
         } else {
             self.file.display().to_string()
         };
-        (PROGRESS.to_owned(), path)
+        Some((PROGRESS.to_owned(), path))
     }
 
-    /// The mount of the file, for all containers of the pod. None if it can't be written.
+    /// The mount of the file, for all containers of the pod. None if it can't be written, or the
+    /// pod has a volume for it.
     pub fn mount(&self) -> Option<Mount> {
+        if self.is_of_pod {
+            return None;
+        }
         let source = self.file.clone();
         if !source.exists() {
             drop(fs::create_dir_all(source.parent()?));
@@ -180,5 +225,49 @@ mod tests {
             "{:?}",
             read.first()
         );
+    }
+
+    #[test]
+    fn a_file_in_a_volume_of_the_pod_is_read_where_the_volume_is() {
+        let pod = |path: &str, volume: serde_json::Value| -> Pod {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "mnist-worker-0"},
+                "spec": {"volumes": [volume], "containers": [{
+                    "name": "main",
+                    "env": [{"name": PROGRESS, "value": path}],
+                    "volumeMounts": [{"name": "said", "mountPath": "/said"}],
+                }]},
+            }))
+            .unwrap()
+        };
+        let own = || serde_json::json!({"name": "said", "emptyDir": {}});
+        let place = tempfile::tempdir().unwrap();
+        let (listener, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let file = ProgressFile::new(&pod("/said/lines", own()), place.path(), listener.clone());
+        assert!(file.variable(true).is_none() && file.mount().is_none());
+        let volume = place.path().join("volumes/said");
+        fs::create_dir_all(&volume).unwrap();
+        append(&volume.join("lines"), "step=1\n");
+        file.pass_on();
+        let line = ("mnist-worker-0".to_owned(), "step=1".to_owned());
+        assert_eq!(heard.try_recv(), Ok(line));
+
+        // A link would lead out of the volume.
+        let other = place.path().join("other");
+        append(&other, "step=1\nstep=2\nstep=3\n");
+        fs::remove_file(volume.join("lines")).unwrap();
+        std::os::unix::fs::symlink(&other, volume.join("lines")).unwrap();
+        file.pass_on();
+        assert!(heard.try_recv().is_err());
+
+        let map = serde_json::json!({"name": "said", "configMap": {"name": "map"}});
+        for pod in [
+            pod("/elsewhere/lines", own()),
+            pod("/said/../../lines", own()),
+            pod("/said/lines", map),
+        ] {
+            let file = ProgressFile::new(&pod, place.path(), listener.clone());
+            assert!(file.variable(true).is_some());
+        }
     }
 }

@@ -17,6 +17,9 @@ use super::files::{self, Files};
 use super::ownership::{self, Use};
 use super::tokens::{self, Access, TokenSpec};
 
+/// Where the volumes of a pod are, in its directory.
+pub const VOLUMES: &str = "volumes";
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// One of its sources does not exist (yet).

@@ -63,9 +63,8 @@ impl PodWorker {
         let state = PodState::new(&pod, shared.environment.now());
         let directory = shared.options.state_directory.join("kubelet").join(uid);
         let listener = shared.options.progress.clone();
-        let name = pod.metadata.name.clone().unwrap_or_default();
         Arc::new(Self {
-            progress: listener.map(|listener| ProgressFile::new(&directory, name, listener)),
+            progress: listener.map(|listener| ProgressFile::new(&pod, &directory, listener)),
             directory,
             shared,
             sandbox: Mutex::default(),

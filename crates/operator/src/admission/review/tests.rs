@@ -1,5 +1,6 @@
 mod declared;
 mod scale_requests;
+mod size;
 
 use k8s_openapi::ByteString;
 use rstest::rstest;

@@ -4,6 +4,8 @@ use parking_lot::Mutex;
 use rstest::rstest;
 
 use super::*;
+use crate::foreign::tests::TOY;
+use crate::foreign::tests::requests::TOY_REQUEST;
 use crate::options::Scripts;
 
 /// What the API server was asked.
@@ -51,9 +53,16 @@ async fn review(
     request: &Value,
     allowed: Result<bool, &str>,
 ) -> (Value, Vec<Value>) {
-    let reviewer = Reviewer::default().with_scripts(scripts);
+    let reviewer = Reviewer::new(vec![&TOY_REQUEST]).with_scripts(scripts);
     let (access, asked) = access(allowed);
-    let (_, response) = answer(&reviewer, &access, hook, Body::from(request.to_string())).await;
+    let (_, response) = answer(
+        &reviewer,
+        &access,
+        hook,
+        Body::from(request.to_string()),
+        &Limits::new(),
+    )
+    .await;
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["uid"], "u");
@@ -141,4 +150,46 @@ async fn where_scripts_are_off_they_are_refused_with_a_sentence() {
         let (answer, _) = review(Scripts::Unreviewed, hook, &request, Ok(false)).await;
         assert_eq!(answer["allowed"], true, "{answer}");
     }
+}
+
+/// The same request, of another operator's kind.
+fn of_another_operator(request: &Value) -> Value {
+    let mut request = request.clone();
+    request["request"]["kind"] = json!({"group": "toys.example", "version": "v1", "kind": "Toy"});
+    request
+}
+
+#[tokio::test]
+async fn a_request_of_another_operator_is_reviewed_for_who_creates_it() {
+    let script = spec(Some("/a --b"));
+    let created = of_another_operator(&asking_for("CREATE", &script, &Value::Null));
+    let added = of_another_operator(&asking_for("UPDATE", &script, &spec(None)));
+    for request in [&created, &added] {
+        let (answer, asked) = review(Scripts::Reviewed, Hook::Script, request, Ok(false)).await;
+        assert_eq!(answer["allowed"], false, "{answer}");
+        assert_eq!(asked[0]["spec"]["user"], "jane");
+        assert_eq!(asked[0]["spec"]["resourceAttributes"]["namespace"], "team");
+        let (answer, _) = review(Scripts::Reviewed, Hook::Script, request, Ok(true)).await;
+        assert_eq!(answer["allowed"], true, "{answer}");
+        for hook in [Hook::Validate, Hook::Script] {
+            let (answer, asked) = review(Scripts::Off, hook, request, Ok(true)).await;
+            assert_eq!((&answer["allowed"], asked.len()), (&json!(false), 0), "{answer}");
+        }
+    }
+    // Its clients write an empty one for none.
+    let none = of_another_operator(&asking_for("CREATE", &spec(Some("")), &Value::Null));
+    for scripts in [Scripts::Reviewed, Scripts::Off] {
+        let (answer, asked) = review(scripts, Hook::Script, &none, Ok(false)).await;
+        assert_eq!((&answer["allowed"], asked.len()), (&json!(true), 0), "{answer}");
+    }
+}
+
+/// What a job of another operator calls a script is no program of a launcher.
+#[tokio::test]
+async fn a_job_of_another_operator_has_no_scripts() {
+    let job = of_another_operator(&asking_for("CREATE", &spec(Some("/a")), &Value::Null));
+    let reviewer = Reviewer::new(vec![&TOY]).with_scripts(Scripts::Off);
+    let (result, _) = reviewer.review(Hook::Script, job.to_string().as_bytes()).unwrap();
+    assert_eq!(result, Review::Allowed);
+    assert_eq!(reviewer.access_review(job.to_string().as_bytes()).unwrap(), None);
 }

@@ -2,71 +2,40 @@
 
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde_json::{Value, json};
-use trainyard_api::{FieldError, ScaleIn, ScaleKind};
-use trainyard_core::foreign::{ForeignNote, NewRequest};
+use serde_json::json;
+use trainyard_api::{ScaleIn, ScaleKind};
+use trainyard_core::foreign::NewRequest;
 
 use super::*;
 
-/// A kind whose objects own a ScaleIn, and say in their status which phase it is in.
-struct ToyRequest;
+pub(crate) static TOY_REQUEST: Toy = Toy {
+    child: ChildKind::Request(ScaleKind::ScaleIn),
+    plan: plan_request,
+};
 
-static TOY_REQUEST: ToyRequest = ToyRequest;
-
-impl ForeignKind for ToyRequest {
-    fn flag(&self) -> &'static str {
-        "toy"
-    }
-    fn group(&self) -> &'static str {
-        "toys.example"
-    }
-    fn version(&self) -> &'static str {
-        "v1"
-    }
-    fn kind(&self) -> &'static str {
-        "Toy"
-    }
-    fn plural(&self) -> &'static str {
-        "toys"
-    }
-    fn definition(&self) -> Value {
-        Value::Null
-    }
-    fn child_kind(&self) -> ChildKind {
-        ChildKind::Request(ScaleKind::ScaleIn)
-    }
-    fn has_config(&self) -> bool {
-        false
-    }
-    fn review(&self, _: Option<&Value>, _: &Value) -> Vec<FieldError> {
-        Vec::new()
-    }
-    fn notes(&self, _: Option<&Value>, _: &Value) -> Vec<ForeignNote> {
-        Vec::new()
-    }
-    fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
-        let Child::Request { request, job } = view.child else {
-            let request = NewRequest::ScaleIn(ScaleIn::default());
-            return ForeignPlan {
-                child: ChildAction::CreateRequest(Box::new(request)),
-                ..ForeignPlan::default()
-            };
-        };
-        let is_known = view.object.pointer("/metadata/ownerReferences").is_some();
-        let owner = OwnerReference {
-            uid: "j".to_owned(),
-            ..OwnerReference::default()
-        };
-        let phase = request.status.phase.map(|phase| json!(phase)).unwrap_or_default();
-        let news = view.object.pointer("/status/phase") != Some(&phase);
-        ForeignPlan {
-            owners: (job.is_some() && !is_known)
-                .then_some(owner)
-                .into_iter()
-                .collect(),
-            status: news.then(|| json!({"phase": phase})),
+/// Its objects own a ScaleIn, and say in their status which phase it is in.
+fn plan_request(view: &ForeignView<'_>) -> ForeignPlan {
+    let Child::Request { request, job } = view.child else {
+        let request = NewRequest::ScaleIn(ScaleIn::default());
+        return ForeignPlan {
+            child: ChildAction::CreateRequest(Box::new(request)),
             ..ForeignPlan::default()
-        }
+        };
+    };
+    let is_known = view.object.pointer("/metadata/ownerReferences").is_some();
+    let owner = OwnerReference {
+        uid: "j".to_owned(),
+        ..OwnerReference::default()
+    };
+    let phase = request.status.phase.map(|phase| json!(phase)).unwrap_or_default();
+    let news = view.object.pointer("/status/phase") != Some(&phase);
+    ForeignPlan {
+        owners: (job.is_some() && !is_known)
+            .then_some(owner)
+            .into_iter()
+            .collect(),
+        status: news.then(|| json!({"phase": phase})),
+        ..ForeignPlan::default()
     }
 }
 

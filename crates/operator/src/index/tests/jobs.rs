@@ -1,6 +1,6 @@
 //! Jobs that are created, change and are deleted.
 
-use trainyard_core::local_state::SecretState;
+use trainyard_core::local_state::{ExecRightState, SecretState};
 use trainyard_core::model::Identity;
 
 use super::*;
@@ -37,11 +37,14 @@ fn what_is_not_watched_is_not_known_in_the_next_term() {
     let index = index();
     index.update_local("u1", |local| {
         local.secret = SecretState::Missing(Identity::Certificate);
-        local.granted = Some(trainyard_core::members::Members::first(2));
+        local.exec_right = ExecRightState::Covers(["a-w-0".into()].into());
     });
     index.forget_former_terms();
     let local = snapshot(&index, "a").local;
-    assert_eq!((local.secret, local.granted), (SecretState::Unknown, None));
+    assert_eq!(
+        (local.secret, local.exec_right),
+        (SecretState::Unknown, ExecRightState::Unknown)
+    );
 }
 
 #[test]

@@ -219,3 +219,25 @@ fn a_pod_that_lost_its_owner_is_nobodys() {
     index.apply_pod(moved.slim(), Source::Watch);
     assert!(pods(&index, "a").is_empty());
 }
+
+/// Somebody else tells how many of their pods run; of other jobs the engine does.
+#[test]
+fn pods_of_a_child_that_starts_are_news_to_those_who_listen() {
+    let told = |phase: &str, dialect: Option<&str>| {
+        let json = json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "1", "generation": 1,
+                "ownerReferences": [{"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "a",
+                    "uid": "m1", "controller": true}]},
+            "spec": {"framework": {"name": "custom"}, "dialect": dialect, "roles": [{"name": "w", "template": {}}]},
+            "status": {"phase": phase},
+        });
+        let index = Index::new(&[]);
+        index.apply_job(JobObject::decode(&json.to_string()).unwrap(), Source::Watch);
+        let mut changes = index.listen();
+        index.apply_pod(POD.slim(), Source::Watch);
+        changes.try_recv().is_ok()
+    };
+    assert!(told("Starting", Some("KubeflowMpi")));
+    assert!(!told("Running", Some("KubeflowMpi")));
+    assert!(!told("Starting", None));
+}

@@ -1,7 +1,7 @@
 //! Jobs, reconciled through their lives.
 
 use super::*;
-use trainyard_core::plan::pace::{OVERDUE_AFTER, STATUS_INTERVAL, SUCCESS_INTERVAL};
+use trainyard_core::plan::pace::{OVERDUE_AFTER, STARTING_INTERVAL, STATUS_INTERVAL, SUCCESS_INTERVAL};
 
 #[tokio::test(start_paused = true)]
 async fn a_new_job_gets_its_children_and_a_status_and_then_nothing() {
@@ -10,6 +10,9 @@ async fn a_new_job_gets_its_children_and_a_status_and_then_nothing() {
     operator.settle().await;
     let server = &operator.server;
     assert_eq!((server.count("POST pods"), server.count("POST services")), (3, 1));
+    assert_eq!(server.count("PUT status"), 0, "it may run soon");
+    tokio::time::advance(STARTING_INTERVAL).await;
+    operator.settle().await;
     assert_eq!(server.count("PUT status"), 1, "one status for the start");
     let before = server.count("PUT status") + 4;
     operator.settle().await;
@@ -71,7 +74,7 @@ async fn successes_that_follow_each_other_are_written_together() {
 async fn a_pod_that_nobody_can_tell_that_it_may_start_is_annotated_once() {
     let operator = Operator::new();
     operator.apply(&job(1));
-    operator.settle().await;
+    operator.live(STARTING_INTERVAL * 2).await;
     let mut pod = operator.server.pod(0, "Pending");
     pod["status"]["initContainerStatuses"] = json!([{"name": "trainyard-wait", "state": {"running": {}}}]);
     *operator.server.found.lock().unwrap() = Some(pod.clone());

@@ -1,5 +1,7 @@
 //! The right to start programs through the API server, for jobs that want it.
 
+use http::Method;
+
 use super::identity::{fails, mpi, pod_is, run, with_agent};
 use super::*;
 
@@ -38,14 +40,13 @@ async fn a_job_that_goes_through_the_api_server_costs_three_objects_more_and_no_
         assert_eq!(object["ownerReferences"][0]["uid"], "u1");
         assert_eq!(object["ownerReferences"][0]["controller"], true);
     }
-    assert_eq!(
-        writes[position("/roles")].2["rules"][0]["resourceNames"],
-        json!(["a-worker-0", "a-worker-1"])
-    );
+    drop(writes);
+    assert_eq!(server.created("/roles")[0]["rules"], Value::Null, "of no pod");
+    assert_eq!(granted(server), [json!(["a-worker-0", "a-worker-1"])]);
     assert_eq!(
         server.reads(),
-        kinds.len() - 1,
-        "they are looked for when the launcher is made, after the workers"
+        1 + (kinds.len() - 1),
+        "the Role is looked at before it is changed, and all when the launcher is made, after the workers"
     );
     let before = (server.total(), server.reads());
     operator.settle().await;
@@ -56,6 +57,54 @@ async fn a_job_that_goes_through_the_api_server_costs_three_objects_more_and_no_
     );
 }
 
+/// The names that the Role was made to cover, every time.
+fn granted(server: &Server) -> Vec<Value> {
+    let writes = server.writes.lock().unwrap();
+    let patches = writes
+        .iter()
+        .filter(|(method, path, _)| *method == Method::PATCH && path.ends_with("/roles/a-mpi"));
+    patches
+        .map(|(_, _, body)| body["rules"][0]["resourceNames"].clone())
+        .collect()
+}
+
+/// The pods of a `StatefulSet` a-worker are called as the workers of the job a.
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_statefulset_is_never_covered() {
+    let (operator, job) = with_exec(Server::default());
+    *operator.server.taken.lock().unwrap() = Some("a-worker-1".to_owned());
+    operator.apply(&job);
+    operator.settle().await;
+    let server = &operator.server;
+    assert_eq!(server.status()["conditions"][0]["reason"], "OwnershipConflict");
+    assert_eq!(server.created("/roles")[0]["rules"], Value::Null);
+    assert!(
+        granted(server).iter().all(Value::is_null),
+        "of no pod: {:?}",
+        granted(server)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_loses_its_right_before_its_status_says_so() {
+    let (operator, job) = with_exec(Server::default());
+    operator.apply(&job);
+    run(&operator, 2).await;
+    pod_is(&operator, "a-launcher-0", "Succeeded");
+    operator.settle().await;
+    let server = &operator.server;
+    assert_eq!(server.status()["phase"], "Succeeded");
+    assert_eq!(granted(server).last(), Some(&Value::Null));
+    let writes = server.writes.lock().unwrap();
+    let last = |end: &str| {
+        writes
+            .iter()
+            .rposition(|(_, path, _)| path.ends_with(end))
+            .unwrap()
+    };
+    assert!(last("/roles/a-mpi") < last("/status"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_right_that_is_there_is_made_what_it_should_be() {
     let (operator, job) = with_exec(Server::default());
@@ -64,8 +113,12 @@ async fn a_right_that_is_there_is_made_what_it_should_be() {
     operator.settle().await;
     assert_eq!(
         operator.server.count("PATCH a-mpi"),
-        2,
-        "the Role and its binding"
+        3,
+        "its binding; and the Role, which covered whatever it did: no pod, and those that were made"
+    );
+    assert_eq!(
+        granted(&operator.server),
+        [Value::Null, json!(["a-worker-0", "a-worker-1"])]
     );
     assert_eq!(operator.server.count("POST pods"), 2, "workers");
 }
@@ -78,20 +131,16 @@ async fn a_right_is_looked_for_before_each_launcher_and_given_again_if_it_is_gon
     let server = &operator.server;
     let kinds = ["serviceaccounts", "roles", "rolebindings"];
     let given = || kinds.map(|kind| server.count(&format!("POST {kind}")));
-    let reads = server.reads();
     assert_eq!(
-        (given(), reads),
-        ([1; 3], 3),
+        (given(), server.reads()),
+        ([1; 3], 1 + 3),
         "the launcher is made when the workers are ready"
     );
     fails(&operator, "a-worker-0").await;
-    assert_eq!(
-        (given(), server.reads()),
-        ([1; 3], reads),
-        "workers do not have it"
-    );
+    assert_eq!(given(), [1; 3], "workers do not have it");
+    let both = json!(["a-worker-0", "a-worker-1"]);
+    assert_eq!(granted(server), [both.clone(), json!(["a-worker-1"]), both]);
     pod_is(&operator, "a-worker-0", "Running");
-    assert_eq!(server.count("PATCH a-mpi"), 0);
     // There is nothing of the name any more.
     *server.taken.lock().unwrap() = Some("another".to_owned());
     fails(&operator, "a-launcher-0").await;

@@ -36,14 +36,14 @@ async fn children_that_are_refused_are_told_of_once_and_tried_seldom() {
     );
     assert_eq!(
         operator.server.count("PUT status"),
-        2,
-        "the first, and what is wrong"
+        1,
+        "the first tells what is wrong"
     );
     tokio::time::advance(Duration::from_mins(2)).await;
     operator.settle().await;
     assert_eq!(
         operator.server.count("PUT status"),
-        2,
+        1,
         "the same words are not written again"
     );
     *operator.server.quota.lock().unwrap() = None;

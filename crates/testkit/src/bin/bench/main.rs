@@ -11,6 +11,7 @@ mod machine;
 mod planning;
 mod report;
 mod running;
+mod scaling;
 mod scenarios;
 mod session;
 mod shell;
@@ -49,7 +50,7 @@ struct Cli {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, steady,
-    /// restart, compat, memory, waiting, shell.
+    /// restart, compat, scaling, memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.
@@ -77,6 +78,8 @@ pub struct Sizes {
     a: Size,
     b: Size,
     c: Size,
+    /// Pods that join a job that trains, and leave it.
+    joining: usize,
     /// Pods that fail at once.
     failing: usize,
     /// Pods that fail one after the other.
@@ -111,6 +114,7 @@ const FULL: Sizes = Sizes {
     a: Size { jobs: 200, pods: 4 },
     b: Size { jobs: 1000, pods: 2 },
     c: Size { jobs: 1, pods: 1000 },
+    joining: 100,
     failing: 50,
     singles: 20,
     steady: Duration::from_secs(30),
@@ -134,6 +138,7 @@ const SMOKE: Sizes = Sizes {
     a: Size { jobs: 6, pods: 4 },
     b: Size { jobs: 12, pods: 2 },
     c: Size { jobs: 1, pods: 30 },
+    joining: 4,
     failing: 4,
     singles: 2,
     steady: Duration::from_secs(3),

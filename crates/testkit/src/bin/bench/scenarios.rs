@@ -120,7 +120,7 @@ impl Bench {
         }
     }
 
-    async fn namespace(&self) -> Result<String> {
+    pub(super) async fn namespace(&self) -> Result<String> {
         let number = self.names.fetch_add(1, Ordering::Relaxed);
         let name = format!("bench-{}-{number}", std::process::id());
         namespace::create(&self.client, &name).await?;

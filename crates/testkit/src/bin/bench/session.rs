@@ -128,6 +128,9 @@ impl Session {
         if self.wanted("compat") {
             self.compat().await?;
         }
+        if self.wanted("scaling") {
+            self.scaling().await?;
+        }
         if self.wanted("memory") {
             self.memory().await?;
         }
@@ -189,6 +192,7 @@ impl Session {
             Some(targets.cpu),
             spread(&cpu),
         );
+        self.server_cpu(&name, size, &of(|run| run.others.server));
         let memory = of(|run| run.peak_mib);
         self.figure(
             &name,
@@ -220,6 +224,23 @@ impl Session {
         Ok(())
     }
 
+    /// What a job costs the API server and etcd, which is most of what a job costs.
+    fn server_cpu(&mut self, name: &str, size: Size, seconds: &[f64]) {
+        let per_job: Vec<f64> = seconds
+            .iter()
+            .map(|seconds| seconds * 1000.0 / as_f64(size.jobs as u64))
+            .collect();
+        let spread = spread(&per_job);
+        self.figure(
+            name,
+            "API server CPU per job",
+            median(&per_job),
+            "ms",
+            None,
+            spread,
+        );
+    }
+
     /// The same with pods that are not bound, which is less work that does not depend on the
     /// operator.
     async fn unbound(&mut self, scenario: &str, size: Size) -> Result<()> {
@@ -249,10 +270,12 @@ impl Session {
         let after = Duration::from_secs(2);
         let mut times = Vec::new();
         let mut targets = Vec::new();
+        let mut server = Vec::new();
         let mut last = None;
         for _ in 0..self.rounds {
             let floor = self.bench.floor(size).await?;
             let run = self.bench.run(size, Some(after)).await?;
+            server.push(run.others.server);
             log(&format!(
                 "{name}: floor {:.2} s, all Succeeded after {:.2} s, cpu {:.2} s",
                 floor.seconds, run.seconds, run.cpu
@@ -271,6 +294,7 @@ impl Session {
             Some(median(&targets)),
             detail,
         );
+        self.server_cpu(&name, size, &server);
         if let Some(run) = last {
             self.figure(
                 &name,

@@ -107,7 +107,11 @@ pub fn its_observer_answers_for_an_ares_job() {
     lab.apply_one(job).unwrap();
     phase(&lab, "asks", "Succeeded");
     let address = |pod: &str| lab.get(&format!("pod {pod}"))["status"]["podIP"].clone();
-    let heard: Value = serde_json::from_str(&lab.logs("asks-launcher-0")).unwrap();
+    // The kubelet tells that a container has ended, and its log may still be on its way.
+    let heard: Value = lab.until("what it heard is in its log", || {
+        let log = lab.logs("asks-launcher-0");
+        serde_json::from_str(&log).map_err(|error| format!("{error}: {log:?}"))
+    });
     assert_eq!(
         heard["worker"],
         json!({"phase": "Running", "running": true, "ips": [address("asks-worker-0"), address("asks-worker-1")]})

@@ -51,14 +51,26 @@ fn sample() -> Value {
     sample
 }
 
-/// Ends the sample, and compares all of the status that no object of its operator ever had.
+/// How many pods of a role have come to what, when its job has succeeded.
+fn counts(replicas: u32, succeeded: u32) -> Value {
+    json!({"replicas": replicas, "active": 0, "ready": 0, "succeeded": succeeded, "failed": 0})
+}
+
+/// Ends the sample, and compares its status.
 fn sample_ends(lab: &Lab) {
     let what = format!("{MXJOB} test02");
     condition(lab, &what, "Running", "True");
     wake(lab, "worker-test02-0", "mxnet");
-    condition(lab, &what, "Succeeded", "True");
-    let counts =
-        |succeeded: u32| json!({"replicas": 1, "active": 0, "ready": 0, "succeeded": succeeded, "failed": 0});
+    let roles = json!({"scheduler": counts(1, 0), "server": counts(1, 0), "worker": counts(1, 1)});
+    succeeds(lab, &what, "0/3", &roles);
+    assert_eq!(lab.logs("worker-test02-0"), "trained\n");
+    lab.delete(&what);
+}
+
+/// Waits until a job has succeeded, and compares all of the status, which no object of
+/// dl-operator's ever had.
+fn succeeds(lab: &Lab, what: &str, ready: &str, roles: &Value) {
+    condition(lab, what, "Succeeded", "True");
     let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": 1});
     let rule = "The job's rule for success holds.";
     let expected = json!({
@@ -70,11 +82,11 @@ fn sample_ends(lab: &Lab) {
             condition("Running", "False", "Finished", "The job has ended."),
             condition("Succeeded", "True", "RolesSucceeded", rule),
         ],
-        "ready": "0/3",
-        "replicaStatuses": {"scheduler": counts(0), "server": counts(0), "worker": counts(1)},
+        "ready": ready,
+        "replicaStatuses": roles,
     });
-    let times = lab.until("the status of the sample is complete", || {
-        let mut status = lab.get(&what)["status"].clone();
+    let times = lab.until("the status is complete", || {
+        let mut status = lab.get(what)["status"].clone();
         for condition in status["conditions"].as_array_mut().unwrap() {
             assert!(
                 condition
@@ -94,8 +106,6 @@ fn sample_ends(lab: &Lab) {
     });
     let times = times.map(|time| time.unwrap().as_str().unwrap().to_owned());
     assert!(times.is_sorted(), "{times:?}");
-    assert_eq!(lab.logs("worker-test02-0"), "trained\n");
-    lab.delete(&what);
 }
 
 pub fn an_mxjob_runs_as_it_is() {
@@ -149,7 +159,7 @@ pub fn an_mxjob_runs_as_it_is() {
 
 pub fn a_tfjob_runs_as_it_is_and_its_failure_is_told() {
     let (lab, _operator) = Lab::with_kinds("tfjob");
-    let worker = call("ps-digits-0", "2222") + "echo $TF_CONFIG";
+    let worker = call("ps-digits-0", "2222") + "echo $TF_CONFIG; " + WAIT;
     let spec = json!([
         replicas("ps", 1, "2222", SERVE),
         replicas("worker", 2, "2222", &worker),
@@ -159,7 +169,14 @@ pub fn a_tfjob_runs_as_it_is_and_its_failure_is_told() {
     bad["template"]["spec"]["restartPolicy"] = "Never".into();
     lab.apply_one(object("TFJob", "doomed", &json!([bad]))).unwrap();
 
-    condition(&lab, &format!("{TFJOB} digits"), "Succeeded", "True");
+    let what = format!("{TFJOB} digits");
+    condition(&lab, &what, "Running", "True");
+    // The first worker decides, so it ends last.
+    for worker in ["worker-digits-1", "worker-digits-0"] {
+        wake(&lab, worker, "main");
+    }
+    let roles = json!({"ps": counts(1, 0), "worker": counts(2, 2)});
+    succeeds(&lab, &what, "0/3", &roles);
     let log = lab.logs("worker-digits-0");
     let config = log.lines().find(|line| line.starts_with('{')).unwrap();
     let config: Value = serde_json::from_str(config).unwrap();

@@ -60,6 +60,7 @@ pub fn a_worker_that_is_killed_during_the_start_is_replaced_and_waited_for() {
     let mut manifest = mpi_job("early", &OPEN_MPI_4, 2, &script, &json!({}));
     let worker = &mut manifest["spec"]["roles"][1];
     worker["restartPolicy"] = "Always".into();
+    worker["restartScope"] = "Pod".into();
     worker["template"]["spec"]["containers"][0]["readinessProbe"] =
         json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1});
     lab.apply(&manifest.to_string()).unwrap();

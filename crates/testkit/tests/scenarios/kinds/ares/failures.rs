@@ -51,7 +51,7 @@ pub fn a_bad_ares_job_is_told_so_and_harms_nobody() {
         ),
         (
             bagua,
-            "spec.availablePorts: 1 ports are not enough: give at least 2",
+            "spec.availablePorts: 1 port is not enough: give at least 2",
         ),
     ];
     for (job, _) in &bad {

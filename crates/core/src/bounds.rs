@@ -1,0 +1,255 @@
+//! How large an object may be that the operator decodes. Anybody who may create one decides what is
+//! in it, and every replica decodes it, at every list.
+//!
+//! Decoded objects are larger than their JSON: an empty item of a list is three bytes, and becomes
+//! hundreds. So the values are counted too, before anything is decoded. An object beyond these
+//! bounds is malformed, and is told so on itself.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// The most bytes that a spec may have. It has some thousands; only programs in it, or long lists,
+/// make it larger.
+pub const MAX_BYTES: usize = 512 * 1024;
+/// The most values that a spec may have, and as many the lists of the metadata.
+pub const MAX_VALUES: usize = 5_000;
+/// A larger status is not decoded where only its first lines matter.
+const MAX_STATUS_VALUES: usize = 5 * MAX_VALUES;
+
+/// A part of an object that is not decoded. `None` if it is missing or null.
+type Part<'a> = Option<&'a RawValue>;
+
+/// An object without what nobody here reads.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Parts<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    api_version: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    kind: Part<'a>,
+    #[serde(borrow, default)]
+    metadata: Metadata<'a>,
+    #[serde(borrow, default, deserialize_with = "even_null")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    status: Part<'a>,
+}
+
+/// A part that is kept also if it is null.
+fn even_null<'de, D: Deserializer<'de>>(part: D) -> Result<Part<'de>, D::Error> {
+    <&RawValue>::deserialize(part).map(Some)
+}
+
+/// The metadata without `managedFields`, which is often the largest part.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    name: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    generate_name: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    namespace: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    uid: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    resource_version: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    generation: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    creation_timestamp: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    deletion_timestamp: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    labels: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    annotations: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    finalizers: Part<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    owner_references: Part<'a>,
+}
+
+/// What is too large in an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excess {
+    /// The part of the object.
+    pub path: &'static str,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// Returns what is too large in an object for it to be decoded. JSON that can't be read is not too
+/// large: whoever decodes it says what is wrong. The status is not bounded: the operator writes it.
+pub fn excess(object: &str) -> Option<Excess> {
+    // As few bytes can't have more values.
+    if object.len() <= MAX_VALUES {
+        return None;
+    }
+    let parts: Parts<'_> = serde_json::from_str(object).ok()?;
+    let meta = &parts.metadata;
+    let lists = [
+        meta.labels,
+        meta.annotations,
+        meta.finalizers,
+        meta.owner_references,
+    ];
+    let in_metadata = lists.into_iter().flatten().map(|part| values(part.get())).sum();
+    excess_of("metadata", 0, in_metadata).or_else(|| {
+        let spec = parts.spec?.get();
+        excess_of("spec", spec.len(), values(spec))
+    })
+}
+
+fn excess_of(path: &'static str, bytes: usize, values: usize) -> Option<Excess> {
+    let what = if bytes > MAX_BYTES {
+        format!("{bytes} bytes, and at most {MAX_BYTES} are possible")
+    } else if values > MAX_VALUES {
+        format!("{values} values, and at most {MAX_VALUES} are possible")
+    } else {
+        return None;
+    };
+    let advice = "make it shorter, or keep long programs and lists in a ConfigMap";
+    Some(Excess {
+        path,
+        message: format!("this has {what}: {advice}"),
+    })
+}
+
+/// Decodes an object that is not too large, without what nobody here reads, such as
+/// `managedFields`.
+///
+/// # Errors
+/// If it is neither null nor an object.
+pub fn decode(object: &str) -> Result<Value, serde_json::Error> {
+    let parts: Option<Parts<'_>> = serde_json::from_str(object)?;
+    let Some(mut parts) = parts else {
+        return Ok(Value::Null);
+    };
+    parts.status = parts.status.filter(|status| is_small(status));
+    serde_json::to_value(parts)
+}
+
+/// Decodes of an object that is too large what says which object it is, and its status if that is
+/// not too large as well.
+///
+/// # Errors
+/// If it is no object.
+pub fn decode_small(object: &str) -> Result<Value, serde_json::Error> {
+    let parts: Parts<'_> = serde_json::from_str(object)?;
+    let metadata = parts.metadata;
+    serde_json::to_value(Parts {
+        metadata: Metadata {
+            labels: None,
+            annotations: None,
+            finalizers: None,
+            owner_references: None,
+            ..metadata
+        },
+        spec: None,
+        status: parts.status.filter(|status| is_small(status)),
+        ..parts
+    })
+}
+
+fn is_small(status: &RawValue) -> bool {
+    values(status.get()) <= MAX_STATUS_VALUES
+}
+
+/// Returns true if two objects have the same spec, as they are written.
+pub fn have_same_spec(one: &str, other: &str) -> bool {
+    fn spec(object: &str) -> Part<'_> {
+        serde_json::from_str::<Parts<'_>>(object).ok()?.spec
+    }
+    spec(one).is_some_and(|one| spec(other).is_some_and(|other| one.get() == other.get()))
+}
+
+/// Returns true if an object is being deleted.
+pub fn is_being_deleted(object: &str) -> bool {
+    serde_json::from_str::<Parts<'_>>(object).is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
+}
+
+/// How many values there are in some JSON: a value comes first in it, in a list or in an object, or
+/// after a comma.
+fn values(json: &str) -> usize {
+    let (mut count, mut within_string, mut escaped) = (1_usize, false, false);
+    for byte in json.bytes() {
+        if within_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => within_string = false,
+                _ => {}
+            }
+        } else {
+            match byte {
+                b'"' => within_string = true,
+                b'{' | b'[' | b',' => count += 1,
+                _ => {}
+            }
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("1", 1)]
+    #[case(r#"{"a": "{[,\"{"}"#, 2)]
+    #[case(r#"{"a": [1, 2, {"b": null}]}"#, 6)]
+    fn values_are_counted_and_not_what_strings_contain(#[case] json: &str, #[case] expected: usize) {
+        assert_eq!(values(json), expected);
+    }
+
+    #[test]
+    fn what_is_too_large_is_named() {
+        let object = |spec: String| format!(r#"{{"metadata": {{"name": "a"}}, "spec": {spec}}}"#);
+        let list = |items: usize| format!("[{}{{}}]", "{},".repeat(items));
+        assert_eq!(excess(&object(list(1000))), None);
+        let many = excess(&object(list(MAX_VALUES))).unwrap();
+        assert_eq!(many.path, "spec");
+        let many = many.message;
+        assert!(many.starts_with("this has 10003 values"), "{many}");
+        let long = format!("{:?}", "x".repeat(MAX_BYTES));
+        let long = excess(&object(long)).unwrap().message;
+        assert!(long.starts_with("this has 524290 bytes"), "{long}");
+        assert_eq!(excess(&"x".repeat(2 * MAX_BYTES)), None, "it is no JSON");
+        // What servers keep of who has written what counts for nothing.
+        let managed = format!(
+            r#"{{"metadata": {{"managedFields": {}}}, "spec": {{}}}}"#,
+            list(MAX_VALUES)
+        );
+        assert_eq!(excess(&managed), None);
+        let decoded = decode(&managed).unwrap();
+        assert_eq!(decoded, serde_json::json!({"metadata": {}, "spec": {}}));
+        let labels = format!(
+            r#"{{"metadata": {{"labels": {}}}, "spec": {{}}}}"#,
+            list(MAX_VALUES)
+        );
+        assert_eq!(excess(&labels).unwrap().path, "metadata");
+    }
+
+    #[test]
+    fn what_is_the_same_and_what_goes_is_seen_without_decoding_it() {
+        let object = |label: &str, spec: &str| {
+            format!(r#"{{"metadata": {{"labels": {{"a": {label:?}}}}}, "spec": {spec}}}"#)
+        };
+        assert!(have_same_spec(&object("b", "[1]"), &object("c", "[1]")));
+        assert!(!have_same_spec(&object("b", "[1]"), &object("b", "[2]")));
+        assert!(!have_same_spec("null", "null"));
+        assert!(is_being_deleted(
+            r#"{"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}"#
+        ));
+        assert!(!is_being_deleted(r#"{"metadata": {"deletionTimestamp": null}}"#));
+        assert!(!is_being_deleted(r#"{"metadata": {}}"#));
+        assert_eq!(decode("null").unwrap(), Value::Null);
+        assert!(decode("7").is_err());
+    }
+}

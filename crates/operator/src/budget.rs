@@ -1,0 +1,109 @@
+//! How the memory limit that the operator is installed with is divided. What strangers can make it
+//! take is bounded here; the rest is for the index, and for what a job costs while it is planned.
+
+/// The limit that `trainyard install` sets.
+pub const LIMIT: usize = 512 * MIB;
+
+/// The bodies of all reviews that are read or wait to be answered.
+pub(crate) const REVIEW_BODIES: usize = 64 * MIB;
+/// How many reviews are decoded at once.
+pub(crate) const MAX_REVIEWS: usize = 4;
+/// What the largest review takes while it is decoded and answered, besides its body; a test
+/// measures it.
+pub(crate) const REVIEW: usize = 20 * MIB;
+
+/// How many connections to the webhooks are kept. What HTTP/2 may keep for each: bodies that nobody
+/// has read yet, and heads of requests that wait.
+pub(crate) const WEBHOOK_CONNECTIONS: usize = 64;
+pub(crate) const WEBHOOK_WINDOW: usize = 256 * KIB;
+pub(crate) const WEBHOOK_STREAMS: usize = 128;
+pub(crate) const WEBHOOK_HEAD: usize = 4 * KIB;
+
+/// What all connections to the observer may take on which nobody has shown a token.
+pub(crate) const UNAUTHENTICATED: usize = 64 * MIB;
+/// What each of them takes at most: an incomplete record of TLS, the head of a request, and the
+/// state of both.
+pub(crate) const UNAUTHENTICATED_CONNECTION: usize = 40 * KIB;
+
+pub(crate) const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+// Strangers get half of it at most.
+const _: () = assert!(
+    REVIEW_BODIES
+        + MAX_REVIEWS * REVIEW
+        + WEBHOOK_CONNECTIONS * (WEBHOOK_WINDOW + WEBHOOK_STREAMS * WEBHOOK_HEAD)
+        + UNAUTHENTICATED
+        <= LIMIT / 2
+);
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::fs;
+
+    /// A field of what the kernel says about the memory of this process, in bytes.
+    fn status(field: &str) -> usize {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        let number = line.trim_start_matches(':').trim().trim_end_matches(" kB");
+        number.parse::<usize>().unwrap() * super::KIB
+    }
+
+    /// By how much more memory than before this process has at its peak, while it does something.
+    /// Each test has a process of its own.
+    pub(crate) fn peak_growth<R>(work: impl FnOnce() -> R) -> (usize, R) {
+        // The kernel measures the peak from now on.
+        fs::write("/proc/self/clear_refs", "5").unwrap();
+        let before = status("VmRSS");
+        let result = work();
+        (status("VmHWM").saturating_sub(before), result)
+    }
+
+    /// Specs of jobs that are as large as they may be, each in the way that takes the most memory
+    /// for what it is; and some that are larger.
+    pub(crate) fn hostile_specs() -> Vec<(&'static str, String)> {
+        let many = |item: &str, count: usize| vec![item; count].join(",");
+        let pod = |fields: &str| {
+            format!(
+                r#"{{"framework":{{"name":"custom"}},"roles":[{{"name":"a","template":{{"spec":{{{fields}}}}}}}]}}"#
+            )
+        };
+        let containers = r#""containers":[{"name":"a","image":"i"}]"#;
+        let sources = |count| {
+            format!(
+                r#"{containers},"volumes":[{{"name":"v","projected":{{"sources":[{}]}}}}]"#,
+                many("{}", count)
+            )
+        };
+        vec![
+            (
+                "containers",
+                pod(&format!(r#""containers":[{}]"#, many(r#"{"name":"a"}"#, 2450))),
+            ),
+            (
+                "ephemeral",
+                pod(&format!(
+                    r#"{containers},"ephemeralContainers":[{}]"#,
+                    many(r#"{"name":"a"}"#, 2450)
+                )),
+            ),
+            (
+                "volumes",
+                pod(&format!(
+                    r#"{containers},"volumes":[{}]"#,
+                    many(r#"{"name":"a"}"#, 2450)
+                )),
+            ),
+            ("sources", pod(&sources(2450))),
+            (
+                "long",
+                pod(&format!(r#"{containers},"nodeName":"{}""#, "x".repeat(500_000))),
+            ),
+            ("too many sources", pod(&sources(100_000))),
+            (
+                "too long",
+                pod(&format!(r#"{containers},"nodeName":"{}""#, "x".repeat(1_400_000))),
+            ),
+        ]
+    }
+}
