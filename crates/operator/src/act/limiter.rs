@@ -122,7 +122,7 @@ impl Drop for Permit {
         if let Some(limiter) = self.limiter.take() {
             let mut state = limiter.state.lock();
             let is_short = state.waiting.iter().any(|waiting| !waiting.is_empty());
-            state.limit.record(self.since.elapsed(), is_short);
+            state.limit.record(self.class, self.since.elapsed(), is_short);
             state.in_use[self.class as usize] -= 1;
             limiter.hand_out(&mut state);
         }
