@@ -10,6 +10,8 @@ use trainyard_testkit::images;
 use trainyard_testkit::lab::{self, Image, Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
 
+use super::trainings;
+
 pub const SCENARIOS: Scenarios = scenarios!(
     "horovod",
     &[Image::AGENT, Image::HOROVOD],
@@ -17,6 +19,7 @@ pub const SCENARIOS: Scenarios = scenarios!(
         horovod_over_gloo,
         horovod_over_mpi,
         deepspeed_by_pdsh_and_by_mpirun,
+        examples_with_launchers,
     ]
 );
 
@@ -138,4 +141,18 @@ fn deepspeed_by_pdsh_and_by_mpirun() {
         "{log}"
     );
     assert_eq!(hosts(by_mpirun, 3, ""), WORKERS, "{log}");
+}
+
+/// The examples as they are, but for their images.
+fn examples_with_launchers() {
+    let (lab, _operator) = Lab::with_agent("launchers");
+    for (example, how, processes) in [("horovod", " over gloo", 3), ("deepspeed", "", 4)] {
+        trainings::start(&lab, example, images::HOROVOD, lab::tolerate_silence);
+        lab.wait_until_ended(example, "Succeeded");
+        let log = lab.logs(&format!("{example}-launcher-0"));
+        let ran_on = hosts(&log, processes, how);
+        assert_eq!(ran_on.len(), processes, "{log}");
+        let last = format!("{example}-worker-{}", if example == "horovod" { 2 } else { 1 });
+        assert_eq!(ran_on.last(), Some(&last), "{log}");
+    }
 }

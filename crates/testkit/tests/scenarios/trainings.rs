@@ -53,18 +53,18 @@ struct Training {
     at_most: f64,
 }
 
-/// Applies an example and what it needs. `change` changes the main container of every pod. Returns
-/// the name of the framework.
-fn start(lab: &Lab, example: &str, image: &str, change: impl Fn(&mut Value)) -> String {
+/// Applies an example and what it needs. `change` changes the template of every role. Returns the
+/// name of the framework.
+pub fn start(lab: &Lab, example: &str, image: &str, change: impl Fn(&mut Value)) -> String {
     let mut documents = documents(example);
     let job = &mut documents[0];
     let framework = job["spec"]["framework"]["name"].as_str().unwrap().to_owned();
     // Pods stay when all is over, for their logs.
     job["spec"]["runPolicy"]["cleanPodPolicy"] = "None".into();
     for role in job["spec"]["roles"].as_array_mut().unwrap() {
-        let main = &mut role["template"]["spec"]["containers"][0];
-        main["image"] = image.into();
-        change(main);
+        let template = &mut role["template"];
+        template["spec"]["containers"][0]["image"] = image.into();
+        change(template);
     }
     // What the pods need comes first, so that none waits for it.
     for document in documents.iter().rev() {
@@ -117,7 +117,7 @@ fn example(example: &'static str, image: &'static str, told_by: &'static str) ->
     }
 }
 
-fn as_it_is(_: &mut Value) {}
+fn as_it_is(_template: &mut Value) {}
 
 fn dask() {
     train(
@@ -199,7 +199,8 @@ fn pytorch_on_torchrun() {
         at_most: 1e-2,
         ..example("pytorch-ddp", images::HOROVOD, "pytorch-ddp-worker-0")
     };
-    train(&training, |main| {
+    train(&training, |template| {
+        let main = &mut template["spec"]["containers"][0];
         redirect(main);
         main["command"][0] = "torchrun".into();
     });
