@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use kube::Client;
-use kube::api::{PostParams, Request};
+use kube::api::{DeleteParams, PostParams, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -43,6 +43,12 @@ pub fn job(name: &str, pods: usize) -> Value {
     })
 }
 
+/// The same job, but a pod of it that fails is replaced alone.
+pub fn with_single_restarts(mut job: Value) -> Value {
+    job["spec"]["roles"][0]["restartScope"] = "Pod".into();
+    job
+}
+
 /// The pods of jobs, as the operator makes them but without an owner.
 pub fn bare_pods(namespace: &str, jobs: &[Value]) -> Result<Vec<Value>> {
     let settings = Settings::default();
@@ -74,28 +80,53 @@ pub fn pods_path(namespace: &str) -> String {
 
 /// Creates objects with [`CLIENTS`] clients in parallel.
 pub async fn create_all(client: &Client, path: &str, objects: Vec<Value>) -> Result<()> {
-    let mut shares: Vec<Vec<Vec<u8>>> = vec![Vec::new(); CLIENTS];
-    for (index, object) in objects.iter().enumerate() {
-        shares[index % CLIENTS].push(serde_json::to_vec(object)?);
+    let bodies = objects.iter().map(serde_json::to_vec).collect::<Result<_, _>>()?;
+    let (client, request) = (client.clone(), Request::new(path.to_owned()));
+    in_parallel(bodies, move |body| create(client.clone(), request.clone(), body))
+        .await
+        .context("create")
+}
+
+/// Deletes objects with [`CLIENTS`] clients in parallel.
+pub async fn delete_all(client: &Client, path: &str, names: Vec<String>) -> Result<()> {
+    let (client, request) = (client.clone(), Request::new(path.to_owned()));
+    in_parallel(names, move |name| delete(client.clone(), request.clone(), name))
+        .await
+        .context("delete")
+}
+
+async fn in_parallel<T, F>(items: Vec<T>, send: impl Fn(T) -> F + Clone + Send + 'static) -> Result<()>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<()>> + Send,
+{
+    let mut shares: Vec<Vec<T>> = (0..CLIENTS).map(|_| Vec::new()).collect();
+    for (number, item) in items.into_iter().enumerate() {
+        shares[number % CLIENTS].push(item);
     }
     let mut tasks = JoinSet::new();
     for share in shares.into_iter().filter(|share| !share.is_empty()) {
-        let (client, request) = (client.clone(), Request::new(path.to_owned()));
+        let send = send.clone();
         tasks.spawn(async move {
-            for body in share {
-                create(&client, &request, body).await?;
+            for item in share {
+                send(item).await?;
             }
             anyhow::Ok(())
         });
     }
     while let Some(result) = tasks.join_next().await {
-        result?.context("create")?;
+        result??;
     }
     Ok(())
 }
 
+async fn delete(client: Client, pods: Request, name: String) -> Result<()> {
+    let request = pods.delete(&name, &DeleteParams::default())?;
+    Ok(client.request_text(request).await.map(drop)?)
+}
+
 /// Retries once: the server may close an idle connection just when it is used again.
-async fn create(client: &Client, request: &Request, body: Vec<u8>) -> Result<()> {
+async fn create(client: Client, request: Request, body: Vec<u8>) -> Result<()> {
     let send = || request.create(&PostParams::default(), body.clone());
     let again = match client.request_text(send()?).await {
         Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => client.request_text(send()?).await,

@@ -6,6 +6,7 @@
 mod compat;
 mod delay;
 mod embedded;
+mod group;
 mod jobs;
 mod machine;
 mod planning;
@@ -49,8 +50,8 @@ struct Cli {
     /// How often each ratio is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, steady,
-    /// restart, compat, scaling, memory, waiting, shell.
+    /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, group,
+    /// steady, restart, compat, scaling, memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.
@@ -84,6 +85,8 @@ pub struct Sizes {
     failing: usize,
     /// Pods that fail one after the other.
     singles: usize,
+    /// Pods that start anew together.
+    together: usize,
     steady: Duration,
     /// Pods that are created in the embedded API.
     creations: usize,
@@ -117,6 +120,7 @@ const FULL: Sizes = Sizes {
     joining: 100,
     failing: 50,
     singles: 20,
+    together: 100,
     steady: Duration::from_secs(30),
     creations: 50_000,
     in_process: Size {
@@ -141,6 +145,7 @@ const SMOKE: Sizes = Sizes {
     joining: 4,
     failing: 4,
     singles: 2,
+    together: 4,
     steady: Duration::from_secs(3),
     creations: 100,
     in_process: Size { jobs: 12, pods: 2 },

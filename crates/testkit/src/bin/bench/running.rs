@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::Sizes;
+use super::jobs::with_single_restarts;
 use super::scenarios::{Size, Testbed};
 use super::session::{Session, as_f64, log, requests_of};
 use super::stats::{median, p99, spread};
@@ -24,7 +25,7 @@ impl Session {
             jobs: 1,
             pods: failing * 2,
         };
-        let (operator, testbed) = self.bench.start_all(&[size, many]).await?;
+        let (operator, testbed) = self.bench.start_each(&[size, many], with_single_restarts).await?;
         let testbed = Arc::new(testbed);
         let mut alone = Vec::new();
         for number in 0..singles {
@@ -61,7 +62,7 @@ impl Session {
                 "replaced, median",
                 median(&times),
                 "ms",
-                Some(100.0),
+                Some(250.0),
                 spread(&times),
             );
             self.figure(
@@ -92,7 +93,7 @@ impl Session {
         self.clear(testbed).await
     }
 
-    async fn clear(&self, testbed: Arc<Testbed>) -> Result<()> {
+    pub(super) async fn clear(&self, testbed: Arc<Testbed>) -> Result<()> {
         let namespace = testbed.namespace.clone();
         drop(testbed);
         trainyard_testkit::namespace::remove(&self.bench.client, &namespace).await
@@ -163,7 +164,12 @@ impl Session {
         let (operator, testbed) = self.bench.start_all(&[first]).await?;
         let base = (operator.current_memory()?, operator.peak_memory()?);
         self.bench
-            .submit(&testbed, second, "more-", "Running", first.jobs + second.jobs)
+            .submit(
+                &testbed,
+                second.manifests("more-"),
+                "Running",
+                first.jobs + second.jobs,
+            )
             .await?;
         operator.wait_until_idle(Duration::from_mins(5)).await?;
         let top = (operator.current_memory()?, operator.peak_memory()?);

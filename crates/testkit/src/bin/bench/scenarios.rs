@@ -168,7 +168,9 @@ impl Bench {
         let testbed = self.testbed(script).await?;
         let phase = if ending.is_some() { "Succeeded" } else { "Running" };
         let before = self.others.spent();
-        let (creating, seconds) = self.submit(&testbed, size, "j", phase, size.jobs).await?;
+        let (creating, seconds) = self
+            .submit(&testbed, size.manifests("j"), phase, size.jobs)
+            .await?;
         let others = self.others.spent() - before;
         let metrics = operator.wait_until_idle(TIMEOUT).await?;
         let run = Run {
@@ -191,12 +193,10 @@ impl Bench {
     pub async fn submit(
         &self,
         testbed: &Testbed,
-        size: Size,
-        prefix: &str,
+        manifests: Vec<Value>,
         phase: &str,
         until: usize,
     ) -> Result<(f64, f64)> {
-        let manifests = size.manifests(prefix);
         let begun = Instant::now();
         create_all(&self.client, &jobs_path(&testbed.namespace), manifests).await?;
         let creating = begun.elapsed().as_secs_f64();
@@ -207,13 +207,23 @@ impl Bench {
     /// Starts jobs of several sizes in one namespace; returns when all are Running and the operator
     /// is idle.
     pub async fn start_all(&self, sizes: &[Size]) -> Result<(Operator, Testbed)> {
+        self.start_each(sizes, |job| job).await
+    }
+
+    /// The same, with something changed in each job.
+    pub async fn start_each(
+        &self,
+        sizes: &[Size],
+        change: impl Fn(Value) -> Value,
+    ) -> Result<(Operator, Testbed)> {
         let operator = self.program.start().await?;
         let testbed = self.testbed(self.script()).await?;
         let mut jobs = 0;
         for (number, size) in sizes.iter().enumerate() {
             jobs += size.jobs;
-            let prefix = format!("s{number}-");
-            self.submit(&testbed, *size, &prefix, "Running", jobs).await?;
+            let manifests = size.manifests(&format!("s{number}-"));
+            let manifests = manifests.into_iter().map(&change).collect();
+            self.submit(&testbed, manifests, "Running", jobs).await?;
         }
         operator.wait_until_idle(TIMEOUT).await?;
         Ok((operator, testbed))
