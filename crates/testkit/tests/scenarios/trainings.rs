@@ -12,8 +12,15 @@ use trainyard_testkit::{images, scenarios};
 
 pub const SMALL: Scenarios = scenarios!(
     "trainings",
-    &[Image::PYTHON, Image::FRAMEWORKS_SMALL],
-    [dask, mxnet, standalone, xgboost, stand_ins_of_bagua_and_custom]
+    &[Image::AGENT, Image::PYTHON, Image::FRAMEWORKS_SMALL],
+    [
+        dask,
+        mxnet,
+        standalone,
+        xgboost,
+        stand_ins_of_bagua_and_custom,
+        examples_of_other_operators,
+    ]
 );
 
 pub const TORCH: Scenarios = scenarios!(
@@ -36,8 +43,12 @@ pub const LARGE: Scenarios = scenarios!(
 
 /// The documents of an example: the job, and what it needs.
 pub fn documents(example: &str) -> Vec<Value> {
+    manifests(&format!("{example}/job.yaml"))
+}
+
+fn manifests(file: &str) -> Vec<Value> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let text = std::fs::read_to_string(examples.join(example).join("job.yaml")).unwrap();
+    let text = std::fs::read_to_string(examples.join(file)).unwrap();
     serde_saphyr::from_multiple(&text).unwrap()
 }
 
@@ -166,6 +177,62 @@ fn stand_ins_of_bagua_and_custom() {
     for client in 0..2 {
         let log = lab.logs(&format!("custom-client-{client}"));
         assert!(result(&log, "final loss ") <= 1e-3, "{client}: {log}");
+    }
+}
+
+/// Jobs of AresOperator and dl-operator, which their pages walk through.
+fn examples_of_other_operators() {
+    // Their users do not say as whom pods run.
+    let (lab, _operator) = Lab::with_kinds_and_profile("others", "baseline");
+    let mut objects = Vec::new();
+    for (file, image) in [
+        ("aresjob", images::PYTHON),
+        ("dl-tfjob", images::PYTHON),
+        ("dl-mxjob", images::FRAMEWORKS_SMALL),
+    ] {
+        let mut documents = manifests(&format!("compat/{file}.yaml"));
+        let object = &mut documents[0];
+        set_images(&mut object["spec"], image);
+        let kind = object["kind"].as_str().unwrap().to_lowercase();
+        let (group, _) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap();
+        objects.push(format!(
+            "{kind}.{group} {}",
+            object["metadata"]["name"].as_str().unwrap()
+        ));
+        for document in documents.iter().rev() {
+            lab.apply(&document.to_string()).unwrap();
+        }
+    }
+    for object in &objects {
+        lab.until(&format!("{object} succeeds"), || {
+            let phase = &lab.get(object)["status"]["phase"];
+            if phase == "Succeeded" {
+                Ok(())
+            } else {
+                Err(phase.to_string())
+            }
+        });
+    }
+    let says = |pod: &str, what: &str| {
+        let log = lab.logs(pod);
+        assert!(log.contains(what), "{pod}: {log}");
+    };
+    says("ranks-master-0", "the ranks [1, 2] add up to 3");
+    let host = format!("told ranks-master-0.ranks-master.{}.svc", lab.namespace);
+    says("ranks-worker-1", &host);
+    says("worker-digits-0", "the sum is 3");
+    assert!(result(&lab.logs("worker-linear-0"), "final loss ") <= 1e-3);
+}
+
+/// Sets the image of every container in a spec.
+fn set_images(spec: &mut Value, image: &str) {
+    match spec {
+        Value::Array(items) => items.iter_mut().for_each(|item| set_images(item, image)),
+        Value::Object(members) => members.iter_mut().for_each(|(name, value)| match value {
+            Value::String(text) if name == "image" => image.clone_into(text),
+            _ => set_images(value, image),
+        }),
+        _ => {}
     }
 }
 
