@@ -81,6 +81,10 @@ pub fn run_operator(start: &Start, namespace: &str, faults: Faults) -> Result<Ru
     runtime.spawn(async move {
         let _guard = guard;
         let result = operator.await;
+        if let Err(error) = &result {
+            // A test that waits for what it should do would not say why nothing happens.
+            eprintln!("the operator has ended: {error:#}");
+        }
         *slot.lock() = Some(result);
     });
     Ok(Running {
