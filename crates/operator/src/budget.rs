@@ -20,10 +20,17 @@ pub(crate) const WEBHOOK_STREAMS: usize = 128;
 pub(crate) const WEBHOOK_HEAD: usize = 4 * KIB;
 
 /// What all connections to the observer may take on which nobody has shown a token.
-pub(crate) const UNAUTHENTICATED: usize = 64 * MIB;
+pub(crate) const UNAUTHENTICATED: usize = 48 * MIB;
 /// What each of them takes at most: an incomplete record of TLS, the head of a request, and the
 /// state of both.
 pub(crate) const UNAUTHENTICATED_CONNECTION: usize = 40 * KIB;
+
+/// How many connections are kept by the server of probes and metrics, and by the observer of
+/// `AresOperator`. What each of them takes at most: the head of a request, an answer that nobody
+/// reads, and the state of both.
+pub(crate) const PLAIN_CONNECTIONS: usize = 256;
+pub(crate) const PLAIN_CONNECTION: usize = 32 * KIB;
+const PLAIN_SERVERS: usize = 2;
 
 pub(crate) const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -33,6 +40,7 @@ const _: () = assert!(
     REVIEW_BODIES
         + MAX_REVIEWS * REVIEW
         + WEBHOOK_CONNECTIONS * (WEBHOOK_WINDOW + WEBHOOK_STREAMS * WEBHOOK_HEAD)
+        + PLAIN_SERVERS * PLAIN_CONNECTIONS * PLAIN_CONNECTION
         + UNAUTHENTICATED
         <= LIMIT / 2
 );

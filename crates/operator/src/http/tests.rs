@@ -94,6 +94,48 @@ async fn silent_clients_keep_no_probe_out() {
     shutdown.cancel();
 }
 
+#[tokio::test]
+async fn polite_clients_keep_no_probe_out() {
+    let (address, shutdown) = server().await;
+    let mut polite = Vec::new();
+    for _ in 0..Purpose::Plain.max_connections() {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: keep-alive\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        polite.push(client);
+    }
+    let answer = timeout(HANG_LIMIT, fetch(address, "/healthz")).await;
+    assert!(answer.unwrap().starts_with("HTTP/1.1 200"));
+    // None of them may ask again.
+    for mut client in polite {
+        let mut rest = String::new();
+        let ended = timeout(HANG_LIMIT, client.read_to_string(&mut rest)).await;
+        assert!(ended.is_ok() && rest.contains("connection: close\r\n"), "{rest}");
+    }
+    shutdown.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_takes_for_ever_is_given_up() {
+    let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let slow = Router::new().route("/", get(std::future::pending::<()>));
+    let shutdown = CancellationToken::new();
+    tokio::spawn(serve_connections(
+        listener,
+        plain,
+        slow,
+        Purpose::Plain,
+        shutdown.clone(),
+    ));
+    let answer = timeout(Duration::from_hours(1), fetch(address, "/")).await;
+    assert_eq!(answer.as_deref(), Ok(""), "virtual time");
+    shutdown.cancel();
+}
+
 /// A server of metrics and probes, and what ends it.
 async fn server() -> (SocketAddr, CancellationToken) {
     let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
