@@ -4,7 +4,7 @@ mod connection;
 mod idle_tls;
 mod unauthenticated;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +69,7 @@ impl Purpose {
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPermit {
     _slot: Arc<OwnedSemaphorePermit>,
+    peer: IpAddr,
     connection: Arc<Unauthenticated>,
 }
 
@@ -76,6 +77,11 @@ impl ConnectionPermit {
     /// The peer is authenticated: its connection does not make room for those of others any more.
     pub(crate) fn keep(&self) {
         self.connection.done.cancel();
+    }
+
+    /// Returns the address of the peer.
+    pub(crate) fn peer(&self) -> IpAddr {
+        self.peer
     }
 
     /// A request is under way until the guard is dropped.
@@ -194,6 +200,7 @@ pub(crate) async fn serve_some_connections<H, F, S>(
         tokio::spawn(async move {
             let permit = ConnectionPermit {
                 _slot: Arc::new(slot),
+                peer: peer.ip().to_canonical(),
                 connection: guard.connection(),
             };
             let stream = tokio::select! {

@@ -19,7 +19,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use trainyard_eventually::HANG_LIMIT;
+use trainyard_eventually::{HANG_LIMIT, eventually_async};
 
 use super::*;
 use crate::budget::WEBHOOK_CONNECTIONS;
@@ -30,6 +30,7 @@ struct Server {
     address: SocketAddr,
     serving: Arc<ServingCert>,
     metrics: Arc<Metrics>,
+    limits: Arc<Limits>,
     visitors: PendingReviews,
     shutdown: CancellationToken,
     task: JoinHandle<Result<(), rustls::Error>>,
@@ -41,21 +42,22 @@ fn nobody() -> Access {
 }
 
 async fn start() -> Server {
+    start_with(Limits::new()).await
+}
+
+async fn start_with(limits: Limits) -> Server {
     let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let metrics = Arc::new(Metrics::new());
     let serving = Arc::new(ServingCert::with_metrics(metrics.clone()));
     let (visitors, shutdown) = (PendingReviews::default(), CancellationToken::new());
-    let task = tokio::spawn(serve(
-        listener,
-        serving.clone(),
-        metrics.clone(),
-        (Reviewer::default(), nobody()),
-        visitors.clone(),
-        shutdown.clone(),
-    ));
+    let limits = Arc::new(limits);
+    let router = router(&metrics, &(Reviewer::default(), nobody()), &visitors, &limits);
+    let serve = serve_router(listener, serving.clone(), router, shutdown.clone());
+    let task = tokio::spawn(serve);
     Server {
         address,
+        limits,
         serving,
         metrics,
         visitors,
@@ -294,6 +296,38 @@ async fn polite_strangers_keep_no_api_server_out() {
         served += usize::from(stranger.asks().await);
     }
     assert_eq!(served, WEBHOOK_CONNECTIONS - 2, "they made room");
+}
+
+/// None of their requests ends by its timeout here: if they held up the API server, it would never
+/// be answered.
+#[tokio::test]
+async fn slow_requests_of_one_stranger_hold_up_no_api_server() {
+    let mut limits = Limits::new();
+    limits.body_timeout = Duration::from_hours(1);
+    let server = start_with(limits).await;
+    let data = certificates();
+    server.serving.load(&data).unwrap();
+    let mut slow = Vec::new();
+    for _ in 0..40 {
+        let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+        let head = format!("POST /validate HTTP/1.1\r\nhost: x\r\ncontent-length: {MAX_BODY}\r\n\r\n{{");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
+    // They take all that they can get.
+    let taken = eventually_async("the stranger's share is taken", async || {
+        let stranger = [127, 0, 0, 1].into();
+        let (requests, bodies) = (
+            server.limits.requests_of(stranger),
+            server.limits.bodies_of(stranger),
+        );
+        let left = requests.left() + bodies.left();
+        (left == 0).then_some(()).ok_or_else(|| left.to_string())
+    });
+    taken.await;
+    let mut api_server = Client::new(&server, &data, [127, 0, 0, 2]).await;
+    assert!(api_server.asks().await);
+    drop(slow);
 }
 
 #[tokio::test]
