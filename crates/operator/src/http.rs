@@ -5,7 +5,7 @@ mod idle_tls;
 mod unauthenticated;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
@@ -68,7 +68,7 @@ impl Purpose {
 /// be held as long as the connection is used.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPermit {
-    _slot: Arc<OwnedSemaphorePermit>,
+    slot: Arc<OwnedSemaphorePermit>,
     peer: IpAddr,
     connection: Arc<Unauthenticated>,
 }
@@ -84,9 +84,61 @@ impl ConnectionPermit {
         self.peer
     }
 
+    /// Waits until the connection is to be closed.
+    pub(crate) async fn closing(&self) {
+        self.connection.evict.cancelled().await;
+    }
+
+    pub(crate) fn downgrade(&self) -> KeptConnection {
+        KeptConnection {
+            slot: Arc::downgrade(&self.slot),
+            connection: Arc::downgrade(&self.connection),
+        }
+    }
+
     /// A request is under way until the guard is dropped.
     fn begin_request(&self) -> RequestGuard {
         Unauthenticated::begin_request(&self.connection)
+    }
+}
+
+#[cfg(test)]
+impl ConnectionPermit {
+    pub(crate) fn for_tests() -> Self {
+        let slot = Arc::new(Semaphore::new(1)).try_acquire_owned();
+        Self {
+            slot: Arc::new(slot.unwrap()),
+            peer: std::net::Ipv4Addr::LOCALHOST.into(),
+            connection: Arc::default(),
+        }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.connection.evict.is_cancelled()
+    }
+}
+
+/// A connection that may be closed by now.
+#[derive(Debug)]
+pub(crate) struct KeptConnection {
+    slot: Weak<OwnedSemaphorePermit>,
+    connection: Weak<Unauthenticated>,
+}
+
+impl KeptConnection {
+    pub(crate) fn is_open(&self) -> bool {
+        self.slot.strong_count() > 0
+    }
+
+    /// Returns true if this is the connection of a permit.
+    pub(crate) fn is_of(&self, permit: &ConnectionPermit) -> bool {
+        self.slot.as_ptr() == Arc::as_ptr(&permit.slot)
+    }
+
+    pub(crate) fn close(&self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.evict.cancel();
+        }
     }
 }
 
@@ -199,7 +251,7 @@ pub(crate) async fn serve_some_connections<H, F, S>(
         let (guard, handshakes, shutdown) = (eviction.add(peer.ip()), handshakes.clone(), shutdown.clone());
         tokio::spawn(async move {
             let permit = ConnectionPermit {
-                _slot: Arc::new(slot),
+                slot: Arc::new(slot),
                 peer: peer.ip().to_canonical(),
                 connection: guard.connection(),
             };

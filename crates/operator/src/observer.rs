@@ -28,6 +28,7 @@
 mod ares;
 mod caller;
 mod channel;
+mod connections;
 mod drain;
 mod feed;
 mod follow;
@@ -60,6 +61,7 @@ pub(crate) use ares::AresObserver;
 pub use ares::{ARES_OBSERVER_PORT, ARES_OBSERVER_SERVICE};
 use caller::Caller;
 use channel::Channel;
+use connections::PodConnections;
 pub use drain::DrainReports;
 use feed::Feeds;
 pub(crate) use keys::{ClusterKeys, Keys};
@@ -76,6 +78,7 @@ pub(crate) struct Observer {
     clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
     leader: Option<(Leadership, Wake)>,
+    connections: PodConnections,
 }
 
 /// Has a job reconciled.
@@ -98,6 +101,7 @@ impl Observer {
             clock,
             shutdown,
             leader: None,
+            connections: PodConnections::default(),
         }
     }
 
@@ -173,7 +177,9 @@ impl Observer {
         }
         let belongs = *pod.namespace == *key.namespace && self.index.has_pod(key, &pod.pod, &pod.uid);
         if belongs {
-            caller.keep();
+            if let Some(connection) = caller.connection() {
+                self.connections.keep(&pod.uid, connection);
+            }
             Ok(pod)
         } else {
             Err(ErrorResponse(

@@ -16,7 +16,7 @@ use crate::budget::{UNAUTHENTICATED, UNAUTHENTICATED_CONNECTION};
 /// A connection without an authenticated request, as far as is known.
 #[derive(Debug, Default)]
 pub(super) struct Unauthenticated {
-    /// It is closed to make room for another.
+    /// It is closed to make room for another. Where it is authenticated, for one of the same pod.
     pub(super) evict: CancellationToken,
     /// It is authenticated, or closed.
     pub(super) done: CancellationToken,

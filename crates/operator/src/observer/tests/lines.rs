@@ -74,8 +74,12 @@ impl Served {
 
     /// Asks as the launcher of the first job does; the head of the answer, and what comes after it.
     async fn ask(&self, more: &str) -> (String, BufReader<TlsStream<TcpStream>>) {
+        self.ask_as("a-launcher-0", more).await
+    }
+
+    async fn ask_as(&self, pod: &str, more: &str) -> (String, BufReader<TlsStream<TcpStream>>) {
         let mut stream = self.connect().await;
-        let token = self.world.token("a-launcher-0");
+        let token = self.world.token(pod);
         let request =
             format!("GET {START} HTTP/1.1\r\nHost: observer\r\nAuthorization: Bearer {token}\r\n{more}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -174,6 +178,29 @@ async fn who_is_not_known_is_refused_at_once_and_does_not_stay() {
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
         assert!(answer.contains("connection: close\r\n"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_with_too_many_connections_makes_room_for_itself() {
+    for more in [UPGRADE, ""] {
+        let served = Served::new().await;
+        let (_, mut other) = served.ask_as("a-worker-0", more).await;
+        let mut connections = Vec::new();
+        for _ in 0..17 {
+            connections.push(served.ask(more).await.1);
+        }
+        let mut first = connections.remove(0);
+        let end = timeout(HANG_LIMIT, first.read_to_end(&mut Vec::new())).await;
+        assert!(end.is_ok(), "{more:?}");
+        served.world.pod("a", "worker-0", "Running", 20);
+        served.world.pod("a", "worker-1", "Running", 21);
+        for connection in connections.iter_mut().chain([&mut other]) {
+            let mut said = String::new();
+            while !said.ends_with("{\"state\":\"Go\"}\n") {
+                assert!(connection.read_line(&mut said).await.unwrap() > 0, "{more:?}: {said}");
+            }
+        }
     }
 }
 
