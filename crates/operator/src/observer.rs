@@ -131,9 +131,7 @@ impl Observer {
         let mut config = certificate.server_config()?;
         // A connection has one request, which lasts: HTTP/2 would only cost memory.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A client that comes back makes a full handshake: to keep sessions would cost more.
-        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
+        without_sessions(&mut config);
         let config = Arc::new(config);
         let shutdown = self.shutdown.clone();
         serve_connections(
@@ -204,6 +202,12 @@ impl Observer {
         }
         Ok(pod)
     }
+}
+
+/// A client that comes back makes a full handshake: to keep sessions would cost more.
+fn without_sessions(config: &mut rustls::ServerConfig) {
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
 }
 
 struct ErrorResponse(StatusCode, String);

@@ -4,6 +4,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trainyard_eventually::HANG_LIMIT;
 
 use super::*;
+use crate::budget::PLAIN_CONNECTION;
+use crate::budget::tests::{all_is_read, peak_growth};
 
 async fn fetch(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -206,6 +208,32 @@ async fn a_head_that_does_not_end_is_not_kept() {
     refused |= read.unwrap().is_err() || answer.starts_with(b"HTTP/1.1 431");
     assert!(refused, "{}", String::from_utf8_lossy(&answer));
     shutdown.cancel();
+}
+
+#[test]
+fn a_head_that_does_not_end_takes_no_more_than_is_counted() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (address, _shutdown) = runtime.block_on(server());
+    let begin = async |count: usize| {
+        let head = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(8000));
+        let mut clients = Vec::new();
+        for _ in 0..count {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(head.as_bytes()).await.unwrap();
+            clients.push(client);
+        }
+        all_is_read(address.port()).await;
+        clients
+    };
+    // What is made once is not of a connection.
+    let first = runtime.block_on(begin(4));
+    let (growth, clients) = peak_growth(|| runtime.block_on(begin(PLAIN_CONNECTIONS - 4)));
+    let each = growth / clients.len();
+    assert!(each <= PLAIN_CONNECTION, "{each} bytes");
+    drop(first);
 }
 
 #[tokio::test(start_paused = true)]

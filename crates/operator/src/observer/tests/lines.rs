@@ -7,7 +7,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -36,12 +36,13 @@ impl Served {
             generate_simple_self_signed(vec!["observer".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
         let provider = Arc::new(ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider.clone())
+        let mut config = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
             .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();
+        super::without_sessions(&mut config);
         let config = Arc::new(config);
         let mut roots = RootCertStore::empty();
         roots.add(cert.der().clone()).unwrap();
@@ -67,9 +68,24 @@ impl Served {
     }
 
     pub(super) async fn connect(&self) -> TlsStream<TcpStream> {
-        let stream = TcpStream::connect(self.address).await.unwrap();
+        self.agree(self.dial_from([127, 0, 0, 1]).await).await
+    }
+
+    /// Connects from an address of this machine.
+    pub(super) async fn dial_from(&self, host: [u8; 4]) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((host, 0).into()).unwrap();
+        socket.connect(self.address).await.unwrap()
+    }
+
+    /// Makes the handshake.
+    pub(super) async fn agree(&self, stream: TcpStream) -> TlsStream<TcpStream> {
         let name = ServerName::try_from("observer").unwrap();
         self.tls.connect(name, stream).await.unwrap()
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     /// Asks as the launcher of the first job does; the head of the answer, and what comes after it.
@@ -198,7 +214,10 @@ async fn a_pod_with_too_many_connections_makes_room_for_itself() {
         for connection in connections.iter_mut().chain([&mut other]) {
             let mut said = String::new();
             while !said.ends_with("{\"state\":\"Go\"}\n") {
-                assert!(connection.read_line(&mut said).await.unwrap() > 0, "{more:?}: {said}");
+                assert!(
+                    connection.read_line(&mut said).await.unwrap() > 0,
+                    "{more:?}: {said}"
+                );
             }
         }
     }
