@@ -198,6 +198,25 @@ async fn who_is_not_known_is_refused_at_once_and_does_not_stay() {
 }
 
 #[tokio::test]
+async fn a_head_that_is_too_long_is_not_kept() {
+    let served = Served::new().await;
+    // That of an agent is far below it, also with a token of 4 KiB.
+    let (head, _) = served.ask(&format!("x: {}\r\n", "y".repeat(5000))).await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let mut stream = served.connect().await;
+    let begin = format!(
+        "GET {START} HTTP/1.1\r\nHost: observer\r\nx: {}",
+        "y".repeat(9000)
+    );
+    stream.write_all(begin.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let ended = timeout(HANG_LIMIT, stream.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "it is kept");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer:?}");
+}
+
+#[tokio::test]
 async fn a_pod_with_too_many_connections_makes_room_for_itself() {
     for more in [UPGRADE, ""] {
         let served = Served::new().await;
