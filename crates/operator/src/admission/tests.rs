@@ -57,9 +57,9 @@ async fn start_with(limits: Limits) -> Server {
     let task = tokio::spawn(serve);
     Server {
         address,
-        limits,
         serving,
         metrics,
+        limits,
         visitors,
         shutdown,
         task,
@@ -291,11 +291,11 @@ async fn polite_strangers_keep_no_api_server_out() {
     let another = timeout(HANG_LIMIT, Client::new(&server, &data, [127, 0, 0, 3])).await;
     assert!(another.expect("it is let in").asks().await);
     assert!(api_server.asks().await);
-    let mut served = 0;
+    let mut left = 0;
     for stranger in &mut strangers {
-        served += usize::from(stranger.asks().await);
+        left += usize::from(stranger.asks().await);
     }
-    assert_eq!(served, WEBHOOK_CONNECTIONS - 2, "they made room");
+    assert_eq!(left, WEBHOOK_CONNECTIONS - 2, "they made room");
 }
 
 /// None of their requests ends by its timeout here: if they held up the API server, it would never

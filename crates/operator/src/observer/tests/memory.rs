@@ -57,13 +57,13 @@ async fn come(
     strangers
 }
 
-fn measure(comes: impl AsyncFn(&Served, [u8; 4]) -> TcpStream) -> usize {
+fn measure(comes: &impl AsyncFn(&Served, [u8; 4]) -> TcpStream) -> usize {
     crate::open_files::allow_many_connections();
     let runtime: Runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let served = runtime.block_on(Served::new());
     // What is made once is not of a connection.
-    let first = runtime.block_on(come(&served, 1, &comes));
-    let (growth, strangers) = peak_growth(|| runtime.block_on(come(&served, EACH, &comes)));
+    let first = runtime.block_on(come(&served, 1, comes));
+    let (growth, strangers) = peak_growth(|| runtime.block_on(come(&served, EACH, comes)));
     let open = strangers.iter().filter(|tcp| {
         let read = tcp.try_read(&mut [0; 1]);
         read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
@@ -75,12 +75,12 @@ fn measure(comes: impl AsyncFn(&Served, [u8; 4]) -> TcpStream) -> usize {
 
 #[test]
 fn a_stranger_takes_no_more_than_is_counted_who_does_not_end_a_greeting() {
-    let each = measure(greets);
+    let each = measure(&greets);
     assert!(each <= UNAUTHENTICATED_CONNECTION, "{each} bytes");
 }
 
 #[test]
 fn a_stranger_takes_no_more_than_is_counted_who_does_not_end_a_request() {
-    let each = measure(asks);
+    let each = measure(&asks);
     assert!(each <= UNAUTHENTICATED_CONNECTION, "{each} bytes");
 }
