@@ -13,6 +13,7 @@ mod scratch;
 mod uninstall;
 mod validate;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -60,6 +61,19 @@ enum Command {
     Completion(completion::Args),
 }
 
+/// Reads the words of the call. A complaint about them repeats them, and they may be names that
+/// others have chosen.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        let is_hostile = |word: OsString| word.to_string_lossy().chars().any(output::is_obeyed);
+        if error.use_stderr() && std::env::args_os().any(is_hostile) {
+            output::warn(error.render());
+            std::process::exit(error.exit_code());
+        }
+        error.exit()
+    })
+}
+
 fn main() -> ExitCode {
     // The embedded cluster starts this program again for its own processes, before there is a
     // second thread.
@@ -69,7 +83,7 @@ fn main() -> ExitCode {
     if let Some(code) = agent::reenter(std::env::args_os()) {
         return code;
     }
-    let result = match Cli::parse().command {
+    let result = match parse().command {
         Command::Run(args) => run::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -7,38 +7,37 @@
 
 pub mod access;
 mod fill;
+mod limits;
 mod review;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::{Extension, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body as _;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use access::Access;
+use limits::{BodyRoom, Limits};
 use review::BadReview;
 pub use review::{Hook, Reviewer};
 
-use crate::budget::{KIB, MAX_REVIEWS, REVIEW_BODIES};
 use crate::certs::ServingCert;
-use crate::http::{Purpose, serve_connections};
+use crate::http::{ConnectionPermit, Purpose, serve_connections};
 use crate::metrics::{Metrics, Review};
 
 /// An API server accepts objects of 3 MiB, and a review holds two of them.
 const MAX_BODY: usize = 7 * 1024 * 1024;
-/// How long a request may take to arrive. An API server waits for a webhook for at most 30 s.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests are read at once.
-const MAX_REQUESTS: usize = 32;
 /// After so long without a request, all API servers know that this replica is stopping.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// How long that is waited for.
@@ -63,15 +62,25 @@ pub async fn serve(
     listener: TcpListener,
     certificate: Arc<ServingCert>,
     metrics: Arc<Metrics>,
-    (reviewer, access): (Reviewer, Access),
+    reviewer: (Reviewer, Access),
     reviews: PendingReviews,
+    shutdown: CancellationToken,
+) -> Result<(), rustls::Error> {
+    let router = router(&metrics, &reviewer, &reviews, &Arc::new(Limits::new()));
+    serve_router(listener, certificate, router, shutdown).await
+}
+
+async fn serve_router(
+    listener: TcpListener,
+    certificate: Arc<ServingCert>,
+    router: Router,
     shutdown: CancellationToken,
 ) -> Result<(), rustls::Error> {
     let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()?));
     serve_connections(
         listener,
         move |stream| acceptor.accept(stream),
-        router(&metrics, (&reviewer, &access), &reviews),
+        router,
         Purpose::Webhooks,
         shutdown,
     )
@@ -81,22 +90,23 @@ pub async fn serve(
 
 fn router(
     metrics: &Arc<Metrics>,
-    (reviewer, access): (&Reviewer, &Access),
+    (reviewer, access): &(Reviewer, Access),
     reviews: &PendingReviews,
+    limits: &Arc<Limits>,
 ) -> Router {
-    let limits = Limits::new();
     let route = |hook| {
         let (limits, metrics, reviews) = (limits.clone(), metrics.clone(), reviews.clone());
         let (reviewer, access) = (reviewer.clone(), access.clone());
-        post(move |body: Body| async move {
-            reviews.0.send_replace(());
-            let Ok(_slot) = limits.requests.acquire().await else {
-                return StatusCode::SERVICE_UNAVAILABLE.into_response();
-            };
-            let (result, answer) = answer(&reviewer, &access, hook, body, &limits).await;
-            metrics.reviewed(hook.as_str(), result);
-            answer
-        })
+        post(
+            move |Extension(connection): Extension<ConnectionPermit>, body: Body| async move {
+                reviews.0.send_replace(());
+                let (requests, peer) = (limits.requests_of(connection.peer()), connection.peer());
+                let _slot = requests.acquire(1).await;
+                let (result, answer) = answer((&reviewer, &access), hook, body, (&limits, peer)).await;
+                metrics.reviewed(hook.as_str(), result);
+                answer
+            },
+        )
     };
     Router::new()
         .route("/mutate", route(Hook::Mutate))
@@ -104,36 +114,16 @@ fn router(
         .route("/scripts", route(Hook::Script))
 }
 
-/// What bounds the memory that requests take: anybody may send them.
-#[derive(Clone)]
-struct Limits {
-    requests: Arc<Semaphore>,
-    /// In KiB.
-    bodies: Arc<Semaphore>,
-    decoders: Arc<Semaphore>,
-}
-
-impl Limits {
-    fn new() -> Self {
-        let limit = |permits| Arc::new(Semaphore::new(permits));
-        Self {
-            requests: limit(MAX_REQUESTS),
-            bodies: limit(REVIEW_BODIES / KIB),
-            decoders: limit(MAX_REVIEWS),
-        }
-    }
-}
-
 async fn answer(
-    reviewer: &Reviewer,
-    access: &Access,
+    (reviewer, access): (&Reviewer, &Access),
     hook: Hook,
     body: Body,
-    limits: &Limits,
+    (limits, peer): (&Limits, IpAddr),
 ) -> (Review, Response) {
     let bad = |refusal: (StatusCode, String)| (Review::Unreadable, refusal.into_response());
-    let mut room = BodyPermits::new(&limits.bodies);
-    let body = match timeout(BODY_TIMEOUT, read(body, &mut room)).await {
+    let share = limits.bodies_of(peer);
+    let mut room = BodyRoom::new(&share);
+    let body = match timeout(limits.body_timeout, read(body, &mut room)).await {
         Ok(Ok(body)) => body,
         Ok(Err(refusal)) => return bad(refusal),
         Err(_) => {
@@ -180,51 +170,19 @@ async fn check_access(reviewer: &Reviewer, access: &Access, body: &[u8]) -> Opti
     Some(denied.map(|answer| (Review::Denied, answer)))
 }
 
-/// The room that a body takes of what all of them have, until it is dropped.
-struct BodyPermits<'a> {
-    all: &'a Semaphore,
-    held: Option<SemaphorePermit<'a>>,
-    free: usize,
-}
-
-impl<'a> BodyPermits<'a> {
-    fn new(all: &'a Semaphore) -> Self {
-        Self {
-            all,
-            held: None,
-            free: 0,
-        }
-    }
-
-    /// Waits until there is room for so many bytes more.
-    async fn grow(&mut self, bytes: usize) {
-        while self.free < bytes {
-            let more = (bytes - self.free).div_ceil(KIB);
-            let Ok(permits) = self
-                .all
-                .acquire_many(u32::try_from(more).unwrap_or(u32::MAX))
-                .await
-            else {
-                return;
-            };
-            match &mut self.held {
-                Some(held) => held.merge(permits),
-                None => self.held = Some(permits),
-            }
-            self.free += more * KIB;
-        }
-        self.free -= bytes;
-    }
-}
-
-async fn read(body: Body, room: &mut BodyPermits<'_>) -> Result<Vec<u8>, (StatusCode, String)> {
+async fn read(body: Body, room: &mut BodyRoom<'_>) -> Result<Vec<u8>, (StatusCode, String)> {
+    // All of it at once, where its length is said: those that have a part each and wait for more
+    // would hold up each other.
+    let length = body.size_hint().exact().unwrap_or_default();
+    room.reserve(usize::try_from(length).unwrap_or(MAX_BODY).min(MAX_BODY))
+        .await;
     let mut body = Limited::new(body, MAX_BODY);
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
         match frame {
             Ok(frame) => {
                 let data = frame.into_data().unwrap_or_default();
-                room.grow(data.len()).await;
+                room.take(data.len()).await;
                 read.reserve_exact(data.len().max(read.len() / 4));
                 read.extend_from_slice(&data);
             }

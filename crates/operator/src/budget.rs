@@ -20,10 +20,17 @@ pub(crate) const WEBHOOK_STREAMS: usize = 128;
 pub(crate) const WEBHOOK_HEAD: usize = 4 * KIB;
 
 /// What all connections to the observer may take on which nobody has shown a token.
-pub(crate) const UNAUTHENTICATED: usize = 64 * MIB;
+pub(crate) const UNAUTHENTICATED: usize = 48 * MIB;
 /// What each of them takes at most: an incomplete record of TLS, the head of a request, and the
-/// state of both.
-pub(crate) const UNAUTHENTICATED_CONNECTION: usize = 40 * KIB;
+/// state of both; tests measure it.
+pub(crate) const UNAUTHENTICATED_CONNECTION: usize = 52 * KIB;
+
+/// How many connections are kept by the server of probes and metrics, and by the observer of
+/// `AresOperator`. What each of them takes at most: the head of a request, an answer that nobody
+/// reads, and the state of both; a test measures it.
+pub(crate) const PLAIN_CONNECTIONS: usize = 256;
+pub(crate) const PLAIN_CONNECTION: usize = 32 * KIB;
+const PLAIN_SERVERS: usize = 2;
 
 pub(crate) const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -33,6 +40,7 @@ const _: () = assert!(
     REVIEW_BODIES
         + MAX_REVIEWS * REVIEW
         + WEBHOOK_CONNECTIONS * (WEBHOOK_WINDOW + WEBHOOK_STREAMS * WEBHOOK_HEAD)
+        + PLAIN_SERVERS * PLAIN_CONNECTIONS * PLAIN_CONNECTION
         + UNAUTHENTICATED
         <= LIMIT / 2
 );
@@ -40,6 +48,8 @@ const _: () = assert!(
 #[cfg(test)]
 pub(crate) mod tests {
     use std::fs;
+
+    use trainyard_eventually::eventually_async;
 
     /// A field of what the kernel says about the memory of this process, in bytes.
     fn status(field: &str) -> usize {
@@ -57,6 +67,29 @@ pub(crate) mod tests {
         let before = status("VmRSS");
         let result = work();
         (status("VmHWM").saturating_sub(before), result)
+    }
+
+    /// How many bytes are under way between the sockets of this machine that have a port.
+    fn under_way(port: u16) -> u64 {
+        let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+        let port = format!(":{port:04X}");
+        let queues = sockets.lines().skip(1).filter_map(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let is_meant = fields.next()?.ends_with(&port) | fields.next()?.ends_with(&port);
+            let (unsent, unread) = fields.nth(1)?.split_once(':')?;
+            let number = |hex| u64::from_str_radix(hex, 16).unwrap();
+            is_meant.then(|| number(unsent) + number(unread))
+        });
+        queues.sum()
+    }
+
+    /// Waits until all is read that clients in this process have sent to a port.
+    pub(crate) async fn all_is_read(port: u16) {
+        let read = eventually_async("all is read", async || match under_way(port) {
+            0 => Ok(()),
+            bytes => Err(bytes.to_string()),
+        });
+        read.await;
     }
 
     /// Specs of jobs that are as large as they may be, each in the way that takes the most memory

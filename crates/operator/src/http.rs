@@ -4,8 +4,8 @@ mod connection;
 mod idle_tls;
 mod unauthenticated;
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
@@ -20,10 +20,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::budget::WEBHOOK_CONNECTIONS;
+use crate::budget::{PLAIN_CONNECTIONS, WEBHOOK_CONNECTIONS};
 use crate::metrics::{self, Metrics};
 pub(crate) use idle_tls::IdleTls;
-use unauthenticated::EvictionQueue;
+use unauthenticated::{EvictionQueue, ROOM_TIMEOUT, RequestGuard, Unauthenticated};
 
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,10 +41,11 @@ const MAX_HANDSHAKES: usize = 1024;
 /// What a server is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Probes and metrics: few clients. Without HTTP/2, of which it can't be told whether a
-    /// connection is idle or waits for an answer.
+    /// Probes and metrics: few clients. A connection has one request, and does not last: anybody
+    /// may ask, and nobody shows who it is.
     Plain,
-    /// API servers, which ask for many reviews on one connection.
+    /// API servers, which ask for many reviews on one connection. It lasts, also between requests,
+    /// until it is evicted for another: nobody shows who it is here, either.
     Webhooks,
     /// Every pod that waits, each with one request that lasts. Anybody can reach this server:
     /// connections of others than pods are evicted.
@@ -56,7 +57,7 @@ impl Purpose {
     /// unauthenticated one can be evicted.
     pub(crate) const fn max_connections(self) -> usize {
         match self {
-            Self::Plain => 512,
+            Self::Plain => PLAIN_CONNECTIONS,
             Self::Webhooks => WEBHOOK_CONNECTIONS,
             Self::Agents => 50_000,
         }
@@ -67,14 +68,77 @@ impl Purpose {
 /// be held as long as the connection is used.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPermit {
-    _slot: Arc<OwnedSemaphorePermit>,
-    authenticated: CancellationToken,
+    slot: Arc<OwnedSemaphorePermit>,
+    peer: IpAddr,
+    connection: Arc<Unauthenticated>,
 }
 
 impl ConnectionPermit {
-    /// The connection is not evicted any more.
+    /// The peer is authenticated: its connection does not make room for those of others any more.
     pub(crate) fn keep(&self) {
-        self.authenticated.cancel();
+        self.connection.done.cancel();
+    }
+
+    /// Returns the address of the peer.
+    pub(crate) fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// Waits until the connection is to be closed.
+    pub(crate) async fn closing(&self) {
+        self.connection.evict.cancelled().await;
+    }
+
+    pub(crate) fn downgrade(&self) -> KeptConnection {
+        KeptConnection {
+            slot: Arc::downgrade(&self.slot),
+            connection: Arc::downgrade(&self.connection),
+        }
+    }
+
+    /// A request is under way until the guard is dropped.
+    fn begin_request(&self) -> RequestGuard {
+        Unauthenticated::begin_request(&self.connection)
+    }
+}
+
+#[cfg(test)]
+impl ConnectionPermit {
+    pub(crate) fn for_tests() -> Self {
+        let slot = Arc::new(Semaphore::new(1)).try_acquire_owned();
+        Self {
+            slot: Arc::new(slot.unwrap()),
+            peer: std::net::Ipv4Addr::LOCALHOST.into(),
+            connection: Arc::default(),
+        }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.connection.evict.is_cancelled()
+    }
+}
+
+/// A connection that may be closed by now.
+#[derive(Debug)]
+pub(crate) struct KeptConnection {
+    slot: Weak<OwnedSemaphorePermit>,
+    connection: Weak<Unauthenticated>,
+}
+
+impl KeptConnection {
+    pub(crate) fn is_open(&self) -> bool {
+        self.slot.strong_count() > 0
+    }
+
+    /// Returns true if this is the connection of a permit.
+    pub(crate) fn is_of(&self, permit: &ConnectionPermit) -> bool {
+        self.slot.as_ptr() == Arc::as_ptr(&permit.slot)
+    }
+
+    pub(crate) fn close(&self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.evict.cancel();
+        }
     }
 }
 
@@ -137,9 +201,10 @@ async fn plain(stream: TcpStream) -> std::io::Result<TcpStream> {
 
 /// Serves connections until `shutdown`, then lets requests that are under way end.
 ///
-/// When there are as many connections as the purpose allows, the oldest unauthenticated one is
-/// evicted for the next, so that silent or slow clients keep nobody out. `handshake` makes a stream
-/// of a connection, in a task of its own: a slow handshake holds up no other connection.
+/// When there are as many connections as the purpose allows, an unauthenticated one is evicted for
+/// the next, of the address that has the most, so that neither silent nor slow nor polite clients
+/// keep others out. `handshake` makes a stream of a connection, in a task of its own: a slow
+/// handshake holds up no other connection.
 pub(crate) async fn serve_connections<H, F, S>(
     listener: TcpListener,
     handshake: H,
@@ -186,8 +251,9 @@ pub(crate) async fn serve_some_connections<H, F, S>(
         let (guard, handshakes, shutdown) = (eviction.add(peer.ip()), handshakes.clone(), shutdown.clone());
         tokio::spawn(async move {
             let permit = ConnectionPermit {
-                _slot: Arc::new(slot),
-                authenticated: guard.done.clone(),
+                slot: Arc::new(slot),
+                peer: peer.ip().to_canonical(),
+                connection: guard.connection(),
             };
             let stream = tokio::select! {
                 stream = Box::pin(wait_for_request(handshake, stream, &handshakes)) => stream,
@@ -250,14 +316,15 @@ async fn accept(
     match listener.accept().await {
         Ok((stream, peer)) => {
             let _ = stream.set_nodelay(true);
+            // Where all addresses have few, they come at once, and soon go.
+            let waits = slots.available_permits() == 0 && !eviction.evict_one_of_many();
+            let mut patience = if waits { ROOM_TIMEOUT } else { EVICTION_TIMEOUT };
             loop {
-                if slots.available_permits() == 0 {
-                    eviction.evict_oldest();
-                }
-                // The evicted one may have been authenticated at the last moment.
-                if let Ok(slot) = timeout(EVICTION_TIMEOUT, slots.clone().acquire_owned()).await {
+                if let Ok(slot) = timeout(patience, slots.clone().acquire_owned()).await {
                     return Some((stream, peer, slot.ok()?));
                 }
+                eviction.evict_one();
+                patience = EVICTION_TIMEOUT;
             }
         }
         Err(error) => {

@@ -28,6 +28,7 @@
 mod ares;
 mod caller;
 mod channel;
+mod connections;
 mod drain;
 mod feed;
 mod follow;
@@ -60,6 +61,7 @@ pub(crate) use ares::AresObserver;
 pub use ares::{ARES_OBSERVER_PORT, ARES_OBSERVER_SERVICE};
 use caller::Caller;
 use channel::Channel;
+use connections::PodConnections;
 pub use drain::DrainReports;
 use feed::Feeds;
 pub(crate) use keys::{ClusterKeys, Keys};
@@ -76,6 +78,7 @@ pub(crate) struct Observer {
     clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
     leader: Option<(Leadership, Wake)>,
+    connections: PodConnections,
 }
 
 /// Has a job reconciled.
@@ -98,6 +101,7 @@ impl Observer {
             clock,
             shutdown,
             leader: None,
+            connections: PodConnections::default(),
         }
     }
 
@@ -127,9 +131,7 @@ impl Observer {
         let mut config = certificate.server_config()?;
         // A connection has one request, which lasts: HTTP/2 would only cost memory.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A client that comes back makes a full handshake: to keep sessions would cost more.
-        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
+        without_sessions(&mut config);
         let config = Arc::new(config);
         let shutdown = self.shutdown.clone();
         serve_connections(
@@ -173,7 +175,9 @@ impl Observer {
         }
         let belongs = *pod.namespace == *key.namespace && self.index.has_pod(key, &pod.pod, &pod.uid);
         if belongs {
-            caller.keep();
+            if let Some(connection) = caller.connection() {
+                self.connections.keep(&pod.uid, connection);
+            }
             Ok(pod)
         } else {
             Err(ErrorResponse(
@@ -198,6 +202,12 @@ impl Observer {
         }
         Ok(pod)
     }
+}
+
+/// A client that comes back makes a full handshake: to keep sessions would cost more.
+fn without_sessions(config: &mut rustls::ServerConfig) {
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
 }
 
 struct ErrorResponse(StatusCode, String);

@@ -292,6 +292,19 @@ fn the_quickstart_trains_without_namespaces() {
 }
 
 #[test]
+fn who_runs_pods_as_root_is_told_what_that_means() {
+    for home in Home::each() {
+        let isolation = home.doctor()["isolation"].clone();
+        let said = home.call(&["run", "--", "true"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let is_told = said
+            .words
+            .contains("note: pods are run by root and without a user namespace");
+        assert_eq!(is_told, isolation == "Root", "{isolation}: {said:?}");
+    }
+}
+
+#[test]
 fn isolation_that_is_not_possible_is_refused() {
     let home = Home::each().pop().unwrap();
     let said = home.call(&["run", "--isolation", "root", "--", "true"]);

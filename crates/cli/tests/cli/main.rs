@@ -11,6 +11,7 @@ mod convert;
 mod deploy;
 mod doctor;
 mod elastic;
+mod escapes;
 mod examples;
 #[path = "../../../local/tests/node_runtime/groups.rs"]
 mod groups;

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use http::Request;
 use http_body_util::Full;
 use hyper::body::Bytes;
+use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;
@@ -14,12 +15,14 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use trainyard_eventually::{HANG_LIMIT, eventually_async};
 
 use super::*;
+use crate::budget::WEBHOOK_CONNECTIONS;
 use crate::certs::{CertConfig, SecretData, carry_out, plan_certs};
 use crate::http::bind;
 
@@ -27,6 +30,7 @@ struct Server {
     address: SocketAddr,
     serving: Arc<ServingCert>,
     metrics: Arc<Metrics>,
+    limits: Arc<Limits>,
     visitors: PendingReviews,
     shutdown: CancellationToken,
     task: JoinHandle<Result<(), rustls::Error>>,
@@ -38,23 +42,24 @@ fn nobody() -> Access {
 }
 
 async fn start() -> Server {
+    start_with(Limits::new()).await
+}
+
+async fn start_with(limits: Limits) -> Server {
     let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let metrics = Arc::new(Metrics::new());
     let serving = Arc::new(ServingCert::with_metrics(metrics.clone()));
     let (visitors, shutdown) = (PendingReviews::default(), CancellationToken::new());
-    let task = tokio::spawn(serve(
-        listener,
-        serving.clone(),
-        metrics.clone(),
-        (Reviewer::default(), nobody()),
-        visitors.clone(),
-        shutdown.clone(),
-    ));
+    let limits = Arc::new(limits);
+    let router = router(&metrics, &(Reviewer::default(), nobody()), &visitors, &limits);
+    let serve = serve_router(listener, serving.clone(), router, shutdown.clone());
+    let task = tokio::spawn(serve);
     Server {
         address,
         serving,
         metrics,
+        limits,
         visitors,
         shutdown,
         task,
@@ -77,6 +82,16 @@ async fn connect(
     trusted: &SecretData,
     protocol: &str,
 ) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_from([127, 0, 0, 1], address, trusted, protocol).await
+}
+
+/// As [`connect`], from another address of this machine.
+async fn connect_from(
+    host: [u8; 4],
+    address: SocketAddr,
+    trusted: &SecretData,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     for root in CertificateDer::pem_slice_iter(trusted.ca_crt.as_bytes()) {
         roots.add(root.unwrap()).unwrap();
@@ -87,7 +102,9 @@ async fn connect(
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-    let stream = TcpStream::connect(address).await?;
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((host, 0).into())?;
+    let stream = socket.connect(address).await?;
     let name = ServerName::try_from("hooks.system.svc").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
@@ -228,6 +245,89 @@ async fn many_requests_share_one_connection() {
         }
     });
     futures::future::join_all(asks).await;
+}
+
+/// A client that speaks HTTP/2, and keeps its connection.
+struct Client(SendRequest<Full<Bytes>>);
+
+impl Client {
+    async fn new(server: &Server, trusted: &SecretData, host: [u8; 4]) -> Self {
+        let stream = connect_from(host, server.address, trusted, "h2").await.unwrap();
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
+        tokio::spawn(connection);
+        Self(sender)
+    }
+
+    /// Whether it is answered.
+    async fn asks(&mut self) -> bool {
+        let body = Full::new(Bytes::from(asking(1).to_string()));
+        let request = Request::post("https://hooks.system.svc/validate")
+            .body(body)
+            .unwrap();
+        let answer = timeout(HANG_LIMIT, self.0.send_request(request)).await;
+        answer
+            .expect("an answer or an end")
+            .is_ok_and(|answer| answer.status() == 200)
+    }
+}
+
+#[tokio::test]
+async fn polite_strangers_keep_no_api_server_out() {
+    let server = start().await;
+    let data = certificates();
+    server.serving.load(&data).unwrap();
+    let mut api_server = Client::new(&server, &data, [127, 0, 0, 2]).await;
+    assert!(api_server.asks().await);
+    let mut strangers = Vec::new();
+    for _ in 0..WEBHOOK_CONNECTIONS {
+        let mut stranger = Client::new(&server, &data, [127, 0, 0, 1]).await;
+        assert!(stranger.asks().await);
+        strangers.push(stranger);
+    }
+    // One that comes anew, and the one that has been there longest, are served.
+    let another = timeout(HANG_LIMIT, Client::new(&server, &data, [127, 0, 0, 3])).await;
+    assert!(another.expect("it is let in").asks().await);
+    assert!(api_server.asks().await);
+    let mut left = 0;
+    for stranger in &mut strangers {
+        left += usize::from(stranger.asks().await);
+    }
+    assert_eq!(left, WEBHOOK_CONNECTIONS - 2, "they made room");
+}
+
+/// None of their requests ends by its timeout here: if they held up the API server, it would never
+/// be answered.
+#[tokio::test]
+async fn slow_requests_of_one_stranger_hold_up_no_api_server() {
+    let mut limits = Limits::new();
+    limits.body_timeout = Duration::from_hours(1);
+    let server = start_with(limits).await;
+    let data = certificates();
+    server.serving.load(&data).unwrap();
+    let mut slow = Vec::new();
+    for _ in 0..40 {
+        let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+        let head = format!("POST /validate HTTP/1.1\r\nhost: x\r\ncontent-length: {MAX_BODY}\r\n\r\n{{");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
+    // They take all that they can get.
+    let taken = eventually_async("the stranger's share is taken", async || {
+        let stranger = [127, 0, 0, 1].into();
+        let (requests, bodies) = (
+            server.limits.requests_of(stranger),
+            server.limits.bodies_of(stranger),
+        );
+        let left = requests.left() + bodies.left();
+        (left == 0).then_some(()).ok_or_else(|| left.to_string())
+    });
+    taken.await;
+    let mut api_server = Client::new(&server, &data, [127, 0, 0, 2]).await;
+    assert!(api_server.asks().await);
+    drop(slow);
 }
 
 #[tokio::test]

@@ -482,6 +482,33 @@ async fn what_the_server_refuses_is_told_and_tried_again() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_too_large_is_told_so_and_gets_no_child() {
+    let server = Server::default();
+    let controller = controller(&server);
+    let large = json!({"list": vec![0; 6000]});
+    show(&controller, 10, &json!({"spec": large}));
+    look(&controller).await;
+    let told = server.writes.lock().last().unwrap().2["status"]["phase"].clone();
+    assert_eq!(server.written(), [(Method::PUT, STATUS.to_owned())]);
+    assert!(told.as_str().unwrap().starts_with("spec: this has 600"), "{told}");
+    // Once, however often it is looked at, and until it is smaller.
+    show(
+        &controller,
+        20_000,
+        &json!({"spec": large, "status": {"phase": told}}),
+    );
+    look(&controller).await;
+    assert_eq!(server.written(), []);
+    show(
+        &controller,
+        30_000,
+        &json!({"spec": {}, "status": {"phase": told}}),
+    );
+    look(&controller).await;
+    assert_eq!(server.written()[0], (Method::POST, JOBS.to_owned()));
+}
+
+#[tokio::test]
 async fn what_is_to_be_told_of_a_child_is_told_once_it_was_written() {
     let server = Server::default();
     *server.refuses.lock() = Some((Method::POST, 500));

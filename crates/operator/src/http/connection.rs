@@ -45,15 +45,17 @@ where
 {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        // Only the handler can tell whether an agent is authenticated.
-        if purpose != Purpose::Agents {
-            permit.keep();
-        }
+        let under_way = permit.begin_request();
         request.extensions_mut().insert(permit.clone());
-        router.call(request)
+        let answer = router.call(request);
+        async move {
+            let answer = answer.await;
+            drop(under_way);
+            answer
+        }
     });
     let stream = Upgraded::new(stream);
-    let slow = || Err("it was too slow to ask for anything".to_owned());
+    let evicted = || Err("it took too long, or made room for another".to_owned());
     if purpose == Purpose::Webhooks {
         let mut server = auto::Builder::new(TokioExecutor::new());
         server
@@ -73,7 +75,7 @@ where
         let connection = server.serve_connection(stream, service).into_owned();
         return tokio::select! {
             ended = watcher.watch(connection) => ended.map_err(|error| error.to_string()),
-            () = unauthenticated.evicted() => slow(),
+            () = unauthenticated.evicted(purpose) => evicted(),
         };
     }
     // `auto` would speak HTTP/2 with every client that wants to, where connections can be upgraded.
@@ -82,12 +84,13 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD)
+        .keep_alive(purpose != Purpose::Plain)
         // Simple clients close their side before they read the answer.
         .half_close(purpose == Purpose::Plain);
     let mut connection = pin!(server.serve_connection(stream, service).with_upgrades());
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = unauthenticated.evicted() => return slow(),
+        () = unauthenticated.evicted(purpose) => return evicted(),
         () = shutdown.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -217,6 +217,8 @@ impl IdleTls {
         if buffer.filled().is_empty() {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
+        // Not twice as much: anybody may send a record that does not end.
+        self.records.encrypted.reserve_exact(buffer.filled().len());
         self.records.encrypted.extend_from_slice(buffer.filled());
         let understood = self.process(&Output::None);
         match self.poll_send(context) {

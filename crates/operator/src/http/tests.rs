@@ -4,6 +4,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trainyard_eventually::HANG_LIMIT;
 
 use super::*;
+use crate::budget::PLAIN_CONNECTION;
+use crate::budget::tests::{all_is_read, peak_growth};
 
 async fn fetch(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -94,6 +96,48 @@ async fn silent_clients_keep_no_probe_out() {
     shutdown.cancel();
 }
 
+#[tokio::test]
+async fn polite_clients_keep_no_probe_out() {
+    let (address, shutdown) = server().await;
+    let mut polite = Vec::new();
+    for _ in 0..Purpose::Plain.max_connections() {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: keep-alive\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        polite.push(client);
+    }
+    let answer = timeout(HANG_LIMIT, fetch(address, "/healthz")).await;
+    assert!(answer.unwrap().starts_with("HTTP/1.1 200"));
+    // None of them may ask again.
+    for mut client in polite {
+        let mut rest = String::new();
+        let ended = timeout(HANG_LIMIT, client.read_to_string(&mut rest)).await;
+        assert!(ended.is_ok() && rest.contains("connection: close\r\n"), "{rest}");
+    }
+    shutdown.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_takes_for_ever_is_given_up() {
+    let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let slow = Router::new().route("/", get(std::future::pending::<()>));
+    let shutdown = CancellationToken::new();
+    tokio::spawn(serve_connections(
+        listener,
+        plain,
+        slow,
+        Purpose::Plain,
+        shutdown.clone(),
+    ));
+    let answer = timeout(Duration::from_hours(1), fetch(address, "/")).await;
+    assert_eq!(answer.as_deref(), Ok(""), "virtual time");
+    shutdown.cancel();
+}
+
 /// A server of metrics and probes, and what ends it.
 async fn server() -> (SocketAddr, CancellationToken) {
     let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
@@ -164,6 +208,32 @@ async fn a_head_that_does_not_end_is_not_kept() {
     refused |= read.unwrap().is_err() || answer.starts_with(b"HTTP/1.1 431");
     assert!(refused, "{}", String::from_utf8_lossy(&answer));
     shutdown.cancel();
+}
+
+#[test]
+fn a_head_that_does_not_end_takes_no_more_than_is_counted() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (address, _shutdown) = runtime.block_on(server());
+    let begin = async |count: usize| {
+        let head = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(8000));
+        let mut clients = Vec::new();
+        for _ in 0..count {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(head.as_bytes()).await.unwrap();
+            clients.push(client);
+        }
+        all_is_read(address.port()).await;
+        clients
+    };
+    // What is made once is not of a connection.
+    let first = runtime.block_on(begin(4));
+    let (growth, clients) = peak_growth(|| runtime.block_on(begin(PLAIN_CONNECTIONS - 4)));
+    let each = growth / clients.len();
+    assert!(each <= PLAIN_CONNECTION, "{each} bytes");
+    drop(first);
 }
 
 #[tokio::test(start_paused = true)]

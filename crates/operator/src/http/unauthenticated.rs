@@ -2,36 +2,65 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::HEAD_TIMEOUT;
+use super::{HEAD_TIMEOUT, Purpose};
 use crate::budget::{UNAUTHENTICATED, UNAUTHENTICATED_CONNECTION};
 
 /// A connection without an authenticated request, as far as is known.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Unauthenticated {
-    /// It is closed to make room for another.
+    /// It is closed to make room for another. Where it is authenticated, for one of the same pod.
     pub(super) evict: CancellationToken,
     /// It is authenticated, or closed.
     pub(super) done: CancellationToken,
+    /// Whether it has asked for something.
+    has_asked: AtomicBool,
+    /// How many requests are under way.
+    requests: AtomicUsize,
 }
 
 impl Unauthenticated {
-    /// Waits until the connection is to be closed: it is evicted, or has taken too long. Waits for
-    /// ever once it is authenticated.
-    pub(super) async fn evicted(&self) {
+    /// Waits until the connection is to be closed: it is evicted, or has taken too long. Only an
+    /// authenticated one, and one to the webhooks that has asked for something, may last.
+    pub(super) async fn evicted(&self, purpose: Purpose) {
         tokio::select! {
+            () = self.evict.cancelled() => return,
             () = self.done.cancelled() => {}
-            () = self.evict.cancelled() => {}
-            () = sleep(HEAD_TIMEOUT) => {}
+            () = sleep(HEAD_TIMEOUT) => {
+                let lasts = purpose == Purpose::Webhooks && self.has_asked.load(Ordering::Relaxed);
+                if !lasts && !self.done.is_cancelled() {
+                    return;
+                }
+            }
         }
-        if self.done.is_cancelled() {
-            std::future::pending::<()>().await;
-        }
+        self.evict.cancelled().await;
+    }
+
+    /// A request is under way until the guard is dropped.
+    pub(super) fn begin_request(connection: &Arc<Self>) -> RequestGuard {
+        connection.has_asked.store(true, Ordering::Relaxed);
+        connection.requests.fetch_add(1, Ordering::Relaxed);
+        RequestGuard(connection.clone())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Held while a request is under way.
+pub(super) struct RequestGuard(Arc<Unauthenticated>);
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -58,7 +87,9 @@ impl UnauthenticatedLimits {
 
 /// How often it is looked whether connections became authenticated, and how many times.
 const ROOM_INTERVAL: Duration = Duration::from_millis(5);
-const MAX_LOOKS: usize = 10;
+const MAX_LOOKS: u32 = 10;
+/// How long clients that come at once are waited for.
+pub(super) const ROOM_TIMEOUT: Duration = ROOM_INTERVAL.saturating_mul(MAX_LOOKS);
 
 /// The unauthenticated connections, the oldest first, among some that are authenticated by now.
 #[derive(Debug, Default)]
@@ -66,7 +97,7 @@ pub(super) struct EvictionQueue(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    all: VecDeque<(IpAddr, Unauthenticated)>,
+    all: VecDeque<(IpAddr, Arc<Unauthenticated>)>,
     /// The length at which authenticated connections are removed: twice the length after the last
     /// time, so that removing costs no more than adding.
     max: usize,
@@ -85,32 +116,40 @@ impl Waiting {
             return true;
         }
         self.forget_authenticated();
-        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        for (address, _) in &self.all {
-            *counts.entry(*address).or_default() += 1;
-        }
-        let own = counts.get(&peer).copied().unwrap_or_default();
-        let busiest = if own >= limits.each {
-            Some((peer, own))
-        } else if self.all.len() >= limits.all {
-            counts.into_iter().max_by_key(|(_, count)| *count)
-        } else {
-            return true;
-        };
-        match busiest {
-            Some((address, count)) if count > limits.few => self.evict_oldest_of(address),
-            _ if waits => return false,
-            _ => {
-                if let Some(address) = self.all.front().map(|(address, _)| *address) {
-                    self.evict_oldest_of(address);
-                }
+        let own = self.all.iter().filter(|(address, _)| *address == peer).count();
+        if own >= limits.each {
+            self.evict_one_of(|address| address == peer);
+        } else if self.all.len() >= limits.all && !self.evict_one_of_busiest(limits.few) {
+            if waits {
+                return false;
             }
+            self.evict_one_of(|_| true);
         }
         true
     }
 
-    fn evict_oldest_of(&mut self, address: IpAddr) {
-        let oldest = self.all.iter().position(|(peer, _)| *peer == address);
+    /// Evicts a connection of the address that has the most, if these are more than `few`.
+    fn evict_one_of_busiest(&mut self, few: usize) -> bool {
+        self.forget_authenticated();
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for (address, _) in &self.all {
+            *counts.entry(*address).or_default() += 1;
+        }
+        let busiest = counts.values().max().copied().unwrap_or_default();
+        if busiest > few {
+            self.evict_one_of(|address| counts.get(&address) == Some(&busiest));
+        }
+        busiest > few
+    }
+
+    /// Evicts the oldest idle connection of some addresses or, if none is idle, the oldest.
+    fn evict_one_of(&mut self, is_meant: impl Fn(IpAddr) -> bool) {
+        let is_idle = |(address, one): &(IpAddr, Arc<Unauthenticated>)| is_meant(*address) && one.is_idle();
+        let oldest = self
+            .all
+            .iter()
+            .position(is_idle)
+            .or_else(|| self.all.iter().position(|(address, _)| is_meant(*address)));
         if let Some((_, connection)) = oldest.and_then(|oldest| self.all.remove(oldest)) {
             connection.evict.cancel();
         }
@@ -138,7 +177,7 @@ impl EvictionQueue {
 
     /// Adds a connection, which is closed when the guard is dropped.
     pub(super) fn add(&self, peer: IpAddr) -> UnauthenticatedGuard {
-        let unauthenticated = Unauthenticated::default();
+        let unauthenticated = Arc::new(Unauthenticated::default());
         let mut waiting = self.0.lock();
         if waiting.all.len() >= waiting.max {
             waiting.forget_authenticated();
@@ -148,19 +187,28 @@ impl EvictionQueue {
         UnauthenticatedGuard(unauthenticated)
     }
 
-    pub(super) fn evict_oldest(&self) {
-        let mut waiting = self.0.lock();
-        while let Some((_, oldest)) = waiting.all.pop_front() {
-            if !oldest.done.is_cancelled() {
-                return oldest.evict.cancel();
-            }
-        }
+    /// Evicts a connection of the address that has the most.
+    pub(super) fn evict_one(&self) {
+        self.0.lock().evict_one_of_busiest(0);
+    }
+
+    /// Evicts a connection of the address that has the most, if it has many. Returns true if so.
+    pub(super) fn evict_one_of_many(&self) -> bool {
+        self.0
+            .lock()
+            .evict_one_of_busiest(UnauthenticatedLimits::DEFAULT.few)
     }
 }
 
 /// Held by the task of a connection.
 #[derive(Debug)]
-pub(super) struct UnauthenticatedGuard(Unauthenticated);
+pub(super) struct UnauthenticatedGuard(Arc<Unauthenticated>);
+
+impl UnauthenticatedGuard {
+    pub(super) fn connection(&self) -> Arc<Unauthenticated> {
+        self.0.clone()
+    }
+}
 
 impl std::ops::Deref for UnauthenticatedGuard {
     type Target = Unauthenticated;
@@ -223,6 +271,30 @@ mod tests {
     }
 
     #[test]
+    fn connections_of_the_busiest_address_go_first_and_of_these_the_idle_ones() {
+        let queue = EvictionQueue::default();
+        let evicted = |one: &UnauthenticatedGuard| one.evict.is_cancelled();
+        let first = queue.add(host(1));
+        let busy = queue.add(host(2));
+        let request = Unauthenticated::begin_request(&busy.connection());
+        let idle = [queue.add(host(2)), queue.add(host(2))];
+        queue.evict_one();
+        assert_eq!(idle.each_ref().map(evicted), [true, false]);
+        assert!(!queue.evict_one_of_many(), "that are two");
+        queue.evict_one();
+        assert_eq!(idle.each_ref().map(evicted), [true, true]);
+        assert!(!evicted(&busy) && !evicted(&first));
+        // All of it are busy: one goes all the same.
+        let another = queue.add(host(2));
+        let second = Unauthenticated::begin_request(&another.connection());
+        queue.evict_one();
+        assert!(evicted(&busy) && !evicted(&another) && !evicted(&first));
+        drop((request, second));
+        let many: Vec<_> = (0..5).map(|_| queue.add(host(3))).collect();
+        assert!(queue.evict_one_of_many() && evicted(&many[0]));
+    }
+
+    #[test]
     fn those_who_have_asked_are_forgotten_in_time() {
         let eviction = EvictionQueue::default();
         let count = || eviction.0.lock().all.len();
@@ -233,7 +305,7 @@ mod tests {
             assert!(count() <= 2 * 1001, "{}", count());
         }
         waiting[0].done.cancel();
-        eviction.evict_oldest();
+        eviction.evict_one();
         let leave: Vec<bool> = waiting.iter().map(|one| one.evict.is_cancelled()).collect();
         assert_eq!(leave[..3], [false, true, false], "the oldest that has not asked");
         drop(waiting);

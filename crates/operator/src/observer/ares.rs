@@ -12,8 +12,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::map_response;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -58,7 +57,6 @@ impl AresObserver {
                 ErrorResponse::new(&UNKNOWN, "ask for /cache/ping or /cache/keys/{namespace}.{job}")
             })
             .with_state(Arc::new(self))
-            .layer(map_response(close_connection))
     }
 }
 
@@ -80,13 +78,6 @@ async fn job(State(observer): State<Arc<AresObserver>>, Path(key): Path<String>)
         )
         .into_response(),
     }
-}
-
-/// A program asks again in half a minute, and would take a connection from others until then.
-async fn close_connection(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    response
 }
 
 /// The status of an error, and its code and name in AresOperator's API.

@@ -31,10 +31,8 @@ impl Caller {
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     }
 
-    /// The caller is authenticated: its connection is not evicted any more.
-    pub(super) fn keep(&self) {
-        if let Some(permit) = &self.permit {
-            permit.keep();
-        }
+    /// Returns the caller's connection, if it has come by one.
+    pub(super) fn connection(&self) -> Option<&ConnectionPermit> {
+        self.permit.as_ref()
     }
 }

@@ -53,10 +53,15 @@ impl Channel {
         // Boxed: what is moved into a task takes twice its size while the task lives.
         let lines = Box::pin(lines);
         tokio::spawn(async move {
-            let _permit = permit;
-            match connection(upgrade).await {
-                Ok(connection) => send_lines(connection, lines).await,
-                Err(problem) => tracing::debug!(problem, "a client did not go on to lines"),
+            let send = async {
+                match connection(upgrade).await {
+                    Ok(connection) => send_lines(connection, lines).await,
+                    Err(problem) => tracing::debug!(problem, "a client did not go on to lines"),
+                }
+            };
+            tokio::select! {
+                () = permit.closing() => tracing::debug!("a pod has too many connections"),
+                () = send => {}
             }
         });
         let head = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES)];

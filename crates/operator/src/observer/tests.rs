@@ -1,6 +1,7 @@
 mod ares;
 mod contract;
 mod lines;
+mod memory;
 mod saying;
 mod script;
 

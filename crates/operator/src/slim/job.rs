@@ -143,6 +143,10 @@ impl From<WireMeta> for ObjectMeta {
     }
 }
 
+/// The longest message, in bytes. It quotes the value that is wrong, which may be as long as the
+/// object; the API server takes no status with it then.
+const MAX_ERROR: usize = 2000;
+
 impl JobObject {
     /// Fails only if the metadata can't be decoded. A job that is too large is malformed.
     pub fn decode(json: &str) -> Result<Self, serde_json::Error> {
@@ -177,7 +181,8 @@ impl JobObject {
         Ok(Self::malformed(json, metadata.into(), error))
     }
 
-    fn malformed(json: &str, metadata: ObjectMeta, error: String) -> Self {
+    fn malformed(json: &str, metadata: ObjectMeta, mut error: String) -> Self {
+        error.truncate(error.floor_char_boundary(MAX_ERROR));
         let conditions = serde_json::from_str::<WireStatus<ConditionsOnly>>(json);
         let phase = serde_json::from_str::<WireStatus<PhaseOnly>>(json);
         Self::Malformed(Box::new(Malformed {
@@ -313,6 +318,18 @@ mod tests {
         );
         assert!(!bad.error.contains("line"), "{}", bad.error);
         assert_eq!(bad.conditions.len(), 1);
+    }
+
+    #[test]
+    fn a_long_value_that_is_wrong_is_not_repeated() {
+        let long = format!("\"replicas\":\"{}\"", "ü".repeat(100_000));
+        let bad = GOOD.replace("\"replicas\":2", &long);
+        let JobObject::Malformed(bad) = JobObject::decode(&bad).unwrap() else {
+            panic!("decoded")
+        };
+        assert!(bad.error.starts_with("spec.roles[0].replicas: invalid type"));
+        let length = bad.error.len();
+        assert!((MAX_ERROR - 4..=MAX_ERROR).contains(&length), "{length}");
     }
 
     #[test]

@@ -232,7 +232,21 @@ fn what_others_write_does_not_command_a_terminal() {
     assert_eq!(said.matches("fire").count(), 6, "{said:?}");
     assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
     let mut dashboard = dashboard();
-    dashboard.troubles = vec![(source("worker-0", 0), evil.to_owned())];
+    dashboard.troubles = vec![(source(evil, 0), evil.to_owned())];
+    dashboard.job = evil.to_owned();
+    dashboard.roles = vec![(evil.to_owned(), 3, 4)];
+    dashboard.size = Some(Size {
+        now: 4,
+        target: 4,
+        min: 2,
+        max: None,
+        change: Some(Change {
+            role: evil.to_owned(),
+            pods: evil.to_owned(),
+            leaving: None,
+        }),
+        has_keys: false,
+    });
     let lines = text::dashboard_lines(&dashboard, paint, 80).concat();
     assert!(!lines.chars().any(char::is_control), "{lines:?}");
     // The live view is on a terminal, whatever it is told.

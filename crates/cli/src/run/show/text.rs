@@ -105,7 +105,7 @@ pub fn dashboard_lines(dashboard: &Dashboard, paint: Paint, width: usize) -> Vec
     let pods: Vec<String> = dashboard
         .roles
         .iter()
-        .map(|(role, up, all)| format!("{role} {up}/{all}"))
+        .map(|(role, up, all)| format!("{} {up}/{all}", paint.sanitize(role)))
         .collect();
     let mut lines = vec![format!(
         "{} {} {}  {}",

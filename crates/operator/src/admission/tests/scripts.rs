@@ -56,11 +56,10 @@ async fn review(
     let reviewer = Reviewer::new(vec![&TOY_REQUEST]).with_scripts(scripts);
     let (access, asked) = access(allowed);
     let (_, response) = answer(
-        &reviewer,
-        &access,
+        (&reviewer, &access),
         hook,
         Body::from(request.to_string()),
-        &Limits::new(),
+        (&Limits::new(), [127, 0, 0, 1].into()),
     )
     .await;
     let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -7,7 +7,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -36,12 +36,13 @@ impl Served {
             generate_simple_self_signed(vec!["observer".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
         let provider = Arc::new(ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider.clone())
+        let mut config = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
             .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();
+        super::without_sessions(&mut config);
         let config = Arc::new(config);
         let mut roots = RootCertStore::empty();
         roots.add(cert.der().clone()).unwrap();
@@ -67,15 +68,34 @@ impl Served {
     }
 
     pub(super) async fn connect(&self) -> TlsStream<TcpStream> {
-        let stream = TcpStream::connect(self.address).await.unwrap();
+        self.agree(self.dial_from([127, 0, 0, 1]).await).await
+    }
+
+    /// Connects from an address of this machine.
+    pub(super) async fn dial_from(&self, host: [u8; 4]) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((host, 0).into()).unwrap();
+        socket.connect(self.address).await.unwrap()
+    }
+
+    /// Makes the handshake.
+    pub(super) async fn agree(&self, stream: TcpStream) -> TlsStream<TcpStream> {
         let name = ServerName::try_from("observer").unwrap();
         self.tls.connect(name, stream).await.unwrap()
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Asks as the launcher of the first job does; the head of the answer, and what comes after it.
     async fn ask(&self, more: &str) -> (String, BufReader<TlsStream<TcpStream>>) {
+        self.ask_as("a-launcher-0", more).await
+    }
+
+    async fn ask_as(&self, pod: &str, more: &str) -> (String, BufReader<TlsStream<TcpStream>>) {
         let mut stream = self.connect().await;
-        let token = self.world.token("a-launcher-0");
+        let token = self.world.token(pod);
         let request =
             format!("GET {START} HTTP/1.1\r\nHost: observer\r\nAuthorization: Bearer {token}\r\n{more}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -174,6 +194,51 @@ async fn who_is_not_known_is_refused_at_once_and_does_not_stay() {
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
         assert!(answer.contains("connection: close\r\n"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_not_kept() {
+    let served = Served::new().await;
+    // That of an agent is far below it, also with a token of 4 KiB.
+    let (head, _) = served.ask(&format!("x: {}\r\n", "y".repeat(5000))).await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let mut stream = served.connect().await;
+    let begin = format!(
+        "GET {START} HTTP/1.1\r\nHost: observer\r\nx: {}",
+        "y".repeat(9000)
+    );
+    stream.write_all(begin.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let ended = timeout(HANG_LIMIT, stream.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "it is kept");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_pod_with_too_many_connections_makes_room_for_itself() {
+    for more in [UPGRADE, ""] {
+        let served = Served::new().await;
+        let (_, mut other) = served.ask_as("a-worker-0", more).await;
+        let mut connections = Vec::new();
+        for _ in 0..17 {
+            connections.push(served.ask(more).await.1);
+        }
+        let mut first = connections.remove(0);
+        let end = timeout(HANG_LIMIT, first.read_to_end(&mut Vec::new())).await;
+        assert!(end.is_ok(), "{more:?}");
+        served.world.pod("a", "worker-0", "Running", 20);
+        served.world.pod("a", "worker-1", "Running", 21);
+        for connection in connections.iter_mut().chain([&mut other]) {
+            let mut said = String::new();
+            while !said.ends_with("{\"state\":\"Go\"}\n") {
+                assert!(
+                    connection.read_line(&mut said).await.unwrap() > 0,
+                    "{more:?}: {said}"
+                );
+            }
+        }
     }
 }
 
