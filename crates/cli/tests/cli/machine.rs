@@ -96,8 +96,8 @@ fn a_run_stops_when_the_user_wants_it_to_and_goes_on() {
         command.process_group(0);
         let mut running = Home::started(&mut command);
         running.signal("TSTP");
-        // Two of our own stay awake, to hear when it is to go on. A shell whose child was stopped before
-        // it became another program waits for that in the kernel (D), and can't run either.
+        // Two of our own stay awake, to hear when it is to go on. A shell whose child was stopped
+        // before it became another program waits for that in the kernel (D), and can't run either.
         until_none("processes that run", || {
             let awake = states(&home)
                 .into_iter()

@@ -18,9 +18,9 @@ const WINDOW: u32 = 1_000;
 /// fast as few are, and shrinks when they only wait for each other.
 ///
 /// By how much longer answers take than the shortest did lately, it is told how many of the
-/// requests wait inside the server, as TCP Vegas does. Each class has a shortest time of its own: to
-/// write a status takes a server several times as long as to create an event. A server that asks for
-/// a pause (429) takes long to answer, too: the client waits and asks again.
+/// requests wait inside the server, as TCP Vegas does. Each class has a shortest time of its own:
+/// to write a status takes a server several times as long as to create an event. A server that asks
+/// for a pause (429) takes long to answer, too: the client waits and asks again.
 #[derive(Debug)]
 pub(super) struct Limit {
     permits: usize,
