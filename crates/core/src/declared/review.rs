@@ -9,6 +9,7 @@ use trainyard_api::{FieldError, TrainingJob, names};
 
 use super::{At, Condition, DEFAULT_DOMAIN, Declared, MountSource, VariableContent, params};
 use crate::cel::{Expression, Meter, Pod, Subject, Value};
+use crate::members::Members;
 
 /// How many steps all expressions may take for all pods of a job: admission has to answer within a
 /// second.
@@ -34,7 +35,7 @@ pub(super) fn check(declared: &Declared, job: &TrainingJob) -> Vec<FieldError> {
     let roles = job.spec.roles.iter().enumerate();
     let roles = roles.map(|(position, role)| {
         let replicas = job.spec.replicas(position, role);
-        (&*role.name, replicas.clamp(0, MAX_REPLICAS))
+        (&*role.name, Members::first(replicas.min(MAX_REPLICAS)))
     });
     let subject = declared.subject(job, roles, DEFAULT_DOMAIN);
     let mut review = Review {

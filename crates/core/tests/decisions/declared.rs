@@ -3,7 +3,7 @@
 use std::fs;
 
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 use trainyard_api::{DeclaredFramework, TrainingJob};
 use trainyard_core::job::Job;
 use trainyard_core::registry::Registry;
@@ -95,6 +95,42 @@ fn declared_pods_are_the_built_in_ones(
         reserved.into_iter().map(ToOwned::to_owned).collect()
     };
     assert_eq!(reserved(&one), reserved(&other));
+}
+
+/// An elastic job that runs, and that workers have left.
+fn with_gaps(job: TrainingJob, workers: &str) -> TrainingJob {
+    let mut job = serde_json::to_value(job).unwrap();
+    let roles = job["spec"]["roles"].as_array_mut().unwrap();
+    let accepted: Vec<Value> = roles
+        .iter_mut()
+        .map(|role| {
+            let mut accepted = json!({
+                "name": role["name"], "replicas": role["replicas"], "restartPolicy": "OnFailure",
+                "succeededWhen": "AllPods", "failedWhen": "AnyPod", "nodeDownPolicy": "Wait",
+            });
+            if role["name"] == "worker" {
+                role.as_object_mut().unwrap().remove("replicas");
+                accepted["members"] = json!(workers);
+            }
+            accepted
+        })
+        .collect();
+    job["spec"]["elastic"] = json!({"replicas": 3});
+    job["status"] = json!({"phase": "Running", "acceptedRules": {"roles": accepted}});
+    serde_json::from_value(job).unwrap()
+}
+
+#[rstest]
+#[case("jax", &[("worker", 3)])]
+#[case("xgboost", &[("master", 1), ("worker", 3)])]
+#[case("mxnet", &[("worker", 3), ("server", 2), ("scheduler", 1)])]
+fn declared_pods_know_as_the_built_in_ones_who_has_left(#[case] name: &str, #[case] roles: &[(&str, i32)]) {
+    let registry = declare(&example(name));
+    let built_in = with_gaps(job(name, roles), "0,2,5");
+    let declared = with_gaps(job(&format!("my-{name}"), roles), "0,2,5");
+    let (expected, found) = (children(&registry, &built_in), children(&registry, &declared));
+    assert!(expected.iter().any(|child| child.contains("mnist-worker-5")));
+    assert_eq!(found, expected);
 }
 
 #[test]
