@@ -35,6 +35,8 @@ struct Declared {
     params: Vec<(String, DeclaredParam)>,
     /// The roles in the order of ranks. Empty: any, in the order of the job.
     roles: Vec<String>,
+    /// Whether pods go on when others join and leave.
+    resizes: bool,
     service: DeclaredService,
     variables: Vec<Variable>,
     reserved: Vec<String>,

@@ -283,6 +283,45 @@ fn what_is_too_dear_is_refused() {
     );
 }
 
+/// An elastic job of three pods, which may have up to eight.
+#[rstest]
+#[case::by_rank("job.hosts[replica.rank] + string(job.replicas)", false, None)]
+#[case::not_at_once("job.hosts[3]", true, Some("worker-0: there is no item 3: the list has 3"))]
+#[case::not_for_so_many(
+    "24 / (8 - job.replicas)",
+    false,
+    Some("worker-0 once worker has the pods 0-7: a number is divided by zero")
+)]
+#[case::not_for_all(
+    "['a', 'b', 'c', 'd'][replica.index]",
+    true,
+    Some("worker-4 once worker has the pods 0-7: there is no item 4: the list has 4")
+)]
+#[case::not_with_a_gap(
+    "hosts(replica.role)[replica.index]",
+    true,
+    Some("worker-7 once worker has the pods 0-5,7: there is no item 7: the list has 7")
+)]
+#[case::who_starts_anew_has_no_gap("hosts(replica.role)[replica.index]", false, None)]
+fn a_job_is_reviewed_at_the_sizes_that_it_may_come_to(
+    #[case] value: &str,
+    #[case] resizes: bool,
+    #[case] problem: Option<&str>,
+) {
+    let declaration = json!({"metadata": {"name": "ring"}, "spec": {
+        "resizes": resizes,
+        "env": [{"name": "A", "value": value}],
+        "validations": [{"rule": "job.replicas < 4", "message": "rules are asked of the size that there is"}],
+    }});
+    let registry = declare(&serde_json::from_value(declaration).unwrap());
+    let mut elastic = job("ring", &[("worker", 1)]);
+    elastic.spec.roles[0].replicas = None;
+    elastic.spec.elastic = serde_json::from_value(json!({"replicas": 3, "maxReplicas": 8})).unwrap();
+    let expected = problem
+        .map(|problem| format!("spec.framework: the framework's spec.env[0].value fails for {problem}"));
+    assert_eq!(errors(&registry, &elastic), Vec::from_iter(expected));
+}
+
 /// A role that decides, one that the job goes on without, one that serves, as those of tensorflow.
 const ROLES: &str = "{metadata: {name: my-tensorflow}, spec: {trainsAsOne: true, roles: [{name: chief, max: 1, decides: true}, \
                      {name: worker, succeededWhen: FirstPod, expendable: true}, {name: ps, serves: true}]}}";
