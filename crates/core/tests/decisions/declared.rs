@@ -400,6 +400,67 @@ fn what_is_wrong_with_a_declaration_is_said_with_its_field(
     assert_eq!(found, expected);
 }
 
+/// How many of everything a declaration may have.
+#[rstest]
+#[case("roles", 16, |i| json!({"name": format!("r{i}")}))]
+#[case("env", 64, |i| json!({"name": format!("A{i}"), "value": "1"}))]
+#[case("reserved", 64, |i| json!(format!("A{i}")))]
+#[case("ports", 16, |i| json!({"name": format!("p{i}"), "number": format!("{}", i + 1)}))]
+#[case("files", 16, |i| json!({"path": format!("/f{i}"), "content": "'a'"}))]
+#[case("mounts", 16, |i| json!({"path": format!("/m{i}"), "emptyDir": {}}))]
+#[case("validations", 32, |_| json!({"rule": "true", "message": "m"}))]
+fn a_declaration_has_so_many_of_everything(
+    #[case] field: &str,
+    #[case] most: usize,
+    #[case] entry: fn(usize) -> Value,
+) {
+    let with = |count: usize| wrong(&json!({field: (0..count).map(entry).collect::<Vec<_>>()}));
+    assert_eq!(with(most), [""; 0]);
+    let given = most + 1;
+    assert_eq!(
+        with(given),
+        [format!(
+            "spec.{field}: {given} are given; at most {most} are possible"
+        )]
+    );
+}
+
+#[test]
+fn a_declaration_has_so_many_params() {
+    let with = |count: usize| {
+        let params = (0..count).map(|i| (format!("p{i}"), json!({"type": "integer"})));
+        wrong(&json!({"params": params.collect::<serde_json::Map<_, _>>()}))
+    };
+    assert_eq!(with(32), [""; 0]);
+    assert_eq!(with(33), ["spec.params: 33 are given; at most 32 are possible"]);
+}
+
+/// A job that runs keeps a copy of it.
+#[test]
+fn a_declaration_is_not_longer_than_64_kib() {
+    let with = |spare: usize| {
+        let value = |length: usize| format!("'{}'", "x".repeat(length - 2));
+        let variables = |last: usize| -> Vec<Value> {
+            let lengths = (0..16).map(|i| if i == 15 { last } else { 4096 });
+            let variables = lengths.enumerate();
+            let variable = |(i, length)| json!({"name": format!("A{i:02}"), "value": value(length)});
+            variables.map(variable).collect()
+        };
+        let empty = json!({"env": variables(2)}).to_string().len();
+        wrong(&json!({"env": variables(2 + 65_536 - empty + spare)}))
+    };
+    assert_eq!(with(0), [""; 0]);
+    let said = "spec: the declaration has 65537 bytes as JSON; at most 65536 are possible: shorten it";
+    assert_eq!(with(1), [said]);
+}
+
+/// What is wrong with a declaration.
+fn wrong(spec: &Value) -> Vec<String> {
+    let declaration = json!({"metadata": {"name": "a"}, "spec": spec});
+    let errors = registry::check(&serde_json::from_value(declaration).unwrap());
+    errors.iter().map(ToString::to_string).collect()
+}
+
 #[test]
 fn a_declaration_can_not_say_what_is_the_authors() {
     for field in [
