@@ -38,6 +38,7 @@ use self::local::LocalCluster;
 use self::manifest::{Changes, Manifest};
 use self::outcome::Outcome;
 use self::show::Show;
+pub use self::view::humanize;
 use self::view::{Summary, View};
 use crate::validate::checker::Checker;
 use crate::{agent, output, scratch, validate};

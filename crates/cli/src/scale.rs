@@ -17,6 +17,7 @@ use trainyard_api::{
 
 use self::find::{FoundJob, Origin};
 use crate::output;
+use crate::run::humanize;
 
 /// The field manager of what this command writes.
 const MANAGER: &str = "trainyard-scale";
@@ -274,11 +275,15 @@ async fn set_target(jobs: &Api<TrainingJob>, origin: &Origin, args: &Args, targe
             return end(false, refusal);
         }
         if status.target_replicas == Some(target) && status.scaling.is_none() {
-            let has = status.replicas.unwrap_or_default();
-            return end(true, &format!("The job has {has} pods."));
+            return end(true, &reached(status.replicas.unwrap_or_default()));
         }
         tokio::time::sleep(WAIT_INTERVAL).await;
     }
+}
+
+fn reached(replicas: i32) -> String {
+    let replicas = usize::try_from(replicas).unwrap_or_default();
+    format!("The job has {}.", humanize::count(replicas, "pod"))
 }
 
 /// Why a job keeps its size.
@@ -350,6 +355,12 @@ mod tests {
         let words = std::iter::once("scale").chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
         Ask::parse(&line.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn one_pod_is_no_pods() {
+        assert_eq!(reached(1), "The job has 1 pod.");
+        assert_eq!(reached(2), "The job has 2 pods.");
     }
 
     #[test]

@@ -35,13 +35,15 @@ pub const KIND: Kind = Kind {
     plural: "aresjobs",
     flag: "ares",
     dialect: Dialect::Ares,
-    convert,
+    translate,
     paths: PATHS,
     status: status::status,
     event: status::event,
     definition: definition::definition,
     extras: Extras {
         passed_on: &ARES_PASSED_ON,
+        // One half of a policy follows from the other.
+        entangled: Some("spec.jobPhasePolicy"),
         ..Extras::NONE
     },
 };
@@ -220,35 +222,6 @@ enum RolePhase {
     Running,
     Failed,
     Succeeded,
-}
-
-fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
-    let (given, mut errors) = (object.clone(), Vec::new());
-    let job = translate(object, purpose, &mut errors)?;
-    if errors.is_empty() {
-        return Ok(job);
-    }
-    // All that is wrong is told at once: also what our own rules find.
-    for error in crate::problems(&job.job) {
-        let error = KIND.theirs(&given, &error);
-        if !errors.iter().any(|known| concern_the_same(known, &error)) {
-            errors.push(error);
-        }
-    }
-    Err(errors)
-}
-
-/// Whether one of two errors is about the field of the other, or a part of it.
-fn concern_the_same(one: &FieldError, other: &FieldError) -> bool {
-    let is_within = |path: &str, whole: &str| {
-        let rest = path.strip_prefix(whole);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    };
-    // One half of a policy follows from the other.
-    let is_policy = |error: &FieldError| is_within(&error.path, "spec.jobPhasePolicy");
-    is_within(&one.path, &other.path)
-        || is_within(&other.path, &one.path)
-        || (is_policy(one) && is_policy(other))
 }
 
 /// The job as far as it can be read. It is not valid if there are errors.

@@ -34,7 +34,7 @@ pub const KIND: Kind = Kind {
     plural: "mpijobs",
     flag: "bdap-mpi",
     dialect: Dialect::BdapMpi,
-    convert,
+    translate,
     paths: &[
         ("spec.roles[0].template", LAUNCHER_TEMPLATE),
         (
@@ -65,19 +65,23 @@ struct Spec {
     worker_template: Option<PodTemplateSpec>,
 }
 
-fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
+fn translate(
+    object: Value,
+    purpose: Purpose,
+    errors: &mut Vec<FieldError>,
+) -> Result<Converted, Vec<FieldError>> {
     let read::Object {
         metadata,
         spec,
         mut notes,
     } = read::object::<Spec>(object, purpose)?;
     let (num_workers, mut launcher, mut worker) = given(spec)?;
-    let launcher_restarts = templates::restart_policy(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
-    let worker_restarts = templates::restart_policy(&mut worker, WORKER_TEMPLATE, &mut notes);
-    let (launcher_restarts, worker_restarts) = match (launcher_restarts, worker_restarts) {
-        (Ok(launcher), Ok(worker)) => (launcher, worker),
-        (launcher, worker) => return Err(launcher.err().into_iter().chain(worker.err()).collect()),
+    let mut restarts = |template: &mut PodTemplateSpec, at: &str| {
+        let policy = templates::restart_policy(template, at, &mut notes);
+        policy.map_err(|error| errors.push(error)).ok()
     };
+    let launcher_restarts = restarts(&mut launcher, LAUNCHER_TEMPLATE);
+    let worker_restarts = restarts(&mut worker, WORKER_TEMPLATE);
     templates::strip(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
     templates::strip(&mut worker, WORKER_TEMPLATE, &mut notes);
     mpi::worker(&mut worker, WORKER_TEMPLATE, Otherwise::Image, &mut notes);
@@ -88,7 +92,7 @@ fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>
         name: name.to_owned(),
         replicas: Some(replicas),
         template,
-        restart_policy: Some(restart_policy),
+        restart_policy,
         ..RoleSpec::default()
     };
     let job = TrainingJob {

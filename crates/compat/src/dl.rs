@@ -14,7 +14,7 @@ use trainyard_api::{
 };
 use trainyard_core::frameworks;
 
-use crate::{Converted, Extras, Kind, Purpose, conditions, read, templates};
+use crate::{Converted, Extras, Kind, Purpose, Translate, conditions, read, templates};
 
 /// What is different for every job that is converted.
 const OF_EVERY_JOB: [&str; 2] = [
@@ -37,11 +37,7 @@ const PATHS: &[(&str, &str)] = &[
 ];
 
 /// One of their kinds.
-pub const fn kind(
-    name: &'static str,
-    plural: &'static str,
-    convert: fn(Value, Purpose) -> Result<Converted, Vec<FieldError>>,
-) -> Kind {
+pub const fn kind(name: &'static str, plural: &'static str, translate: Translate) -> Kind {
     Kind {
         group: "mpba.fbk.eu",
         version: "v1",
@@ -49,7 +45,7 @@ pub const fn kind(
         plural,
         flag: "dl",
         dialect: Dialect::Dl,
-        convert,
+        translate,
         paths: PATHS,
         status: status::status,
         event: conditions::event,
@@ -67,11 +63,12 @@ struct ReplicaSpec {
     template: Option<PodTemplateSpec>,
 }
 
-/// The TrainingJob that does what an object of one of their kinds does.
-pub fn convert(
+/// Translates an object of one of their kinds.
+pub fn translate(
     object: Value,
     purpose: Purpose,
     framework: FrameworkSpec,
+    errors: &mut Vec<FieldError>,
 ) -> Result<Converted, Vec<FieldError>> {
     let read::Object {
         metadata,
@@ -88,15 +85,9 @@ pub fn convert(
         },
         status: None,
     };
-    let mut errors = Vec::new();
     for (i, given) in spec.into_iter().enumerate() {
-        match role(given, i, &job, &mut notes) {
-            Ok(role) => job.spec.roles.push(role),
-            Err(wrong) => errors.extend(wrong),
-        }
-    }
-    if !errors.is_empty() {
-        return Err(errors);
+        let role = role(given, i, &job, &mut notes, errors);
+        job.spec.roles.push(role);
     }
     if purpose == Purpose::Replace {
         notes.extend(OF_EVERY_JOB.map(str::to_owned));
@@ -104,32 +95,36 @@ pub fn convert(
     Ok(Converted { job, notes })
 }
 
-/// The role of the entry at a position; `job` has those before it.
+/// The role of the entry at a position; `job` has those before it. One of a type that is not known
+/// has no name.
 fn role(
     given: ReplicaSpec,
     position: usize,
     job: &TrainingJob,
     notes: &mut Vec<String>,
-) -> Result<RoleSpec, Vec<FieldError>> {
+    errors: &mut Vec<FieldError>,
+) -> RoleSpec {
     let at = format!("spec[{position}]");
-    let name = replica_type(given.replica_type.as_deref(), job);
-    let name = name.map_err(|problem| FieldError::new(format!("{at}.replicaType"), problem));
+    let name = replica_type(given.replica_type.as_deref(), job).unwrap_or_else(|problem| {
+        errors.push(FieldError::new(format!("{at}.replicaType"), problem));
+        String::new()
+    });
     let at = format!("{at}.template");
-    let template = given.template.ok_or_else(|| templates::missing(&at));
-    let (name, mut template) = match (name, template) {
-        (Ok(name), Ok(template)) => (name, template),
-        (name, template) => return Err(name.err().into_iter().chain(template.err()).collect()),
-    };
-    let restart_policy = templates::restart_policy(&mut template, &at, notes).map_err(|error| vec![error])?;
+    let mut template = given.template.unwrap_or_else(|| {
+        errors.push(templates::missing(&at));
+        PodTemplateSpec::default()
+    });
+    let restart_policy = templates::restart_policy(&mut template, &at, notes);
+    let restart_policy = restart_policy.map_err(|error| errors.push(error)).ok();
     templates::strip(&mut template, &at, notes);
     leave_out_variables(&mut template, &at, job, notes);
-    Ok(RoleSpec {
+    RoleSpec {
         name,
         replicas: Some(given.replicas.unwrap_or(1)),
         template,
-        restart_policy: Some(restart_policy),
+        restart_policy,
         ..RoleSpec::default()
-    })
+    }
 }
 
 /// The role of a type of replica, which may be written in any case.

@@ -5,9 +5,13 @@ use trainyard_api::{FieldError, FrameworkSpec, MxnetOptions};
 
 use crate::{Converted, Kind, Purpose, dl};
 
-pub const KIND: Kind = dl::kind("MXJob", "mxjobs", convert);
+pub const KIND: Kind = dl::kind("MXJob", "mxjobs", translate);
 
-fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
+fn translate(
+    object: Value,
+    purpose: Purpose,
+    errors: &mut Vec<FieldError>,
+) -> Result<Converted, Vec<FieldError>> {
     let framework = FrameworkSpec {
         name: "mxnet".to_owned(),
         mxnet: Some(MxnetOptions {
@@ -16,5 +20,5 @@ fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>
         }),
         ..FrameworkSpec::default()
     };
-    dl::convert(object, purpose, framework)
+    dl::translate(object, purpose, framework, errors)
 }

@@ -5,12 +5,16 @@ use trainyard_api::{FieldError, FrameworkSpec};
 
 use crate::{Converted, Kind, Purpose, dl};
 
-pub const KIND: Kind = dl::kind("TFJob", "tfjobs", convert);
+pub const KIND: Kind = dl::kind("TFJob", "tfjobs", translate);
 
-fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
+fn translate(
+    object: Value,
+    purpose: Purpose,
+    errors: &mut Vec<FieldError>,
+) -> Result<Converted, Vec<FieldError>> {
     let framework = FrameworkSpec {
         name: "tensorflow".to_owned(),
         ..FrameworkSpec::default()
     };
-    dl::convert(object, purpose, framework)
+    dl::translate(object, purpose, framework, errors)
 }

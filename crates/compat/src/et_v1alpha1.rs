@@ -53,7 +53,7 @@ pub const KIND: Kind = Kind {
     plural: "trainingjobs",
     flag: FLAG,
     dialect: Dialect::Et,
-    convert,
+    translate,
     paths: &[
         ("spec.roles[0].restartPolicy", "spec.restartPolicy"),
         ("spec.roles[0]", LAUNCHER_AT),
@@ -125,24 +125,24 @@ enum JobRestartPolicy {
     OnFailure,
 }
 
-fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
+fn translate(
+    object: Value,
+    purpose: Purpose,
+    errors: &mut Vec<FieldError>,
+) -> Result<Converted, Vec<FieldError>> {
     let read::Object {
         metadata,
         spec,
         mut notes,
     } = read::object::<Spec>(object, purpose)?;
     let (launcher, worker) = given(spec.et_replica_specs)?;
-    let mut errors = Vec::new();
     let elastic = elastic(&worker);
     let restarts = spec.restart_policy.unwrap_or_default();
-    let launcher = self::launcher(launcher, restarts, &mut notes, &mut errors);
-    let worker = self::worker(worker, &mut notes, &mut errors);
+    let launcher = self::launcher(launcher, restarts, &mut notes, errors);
+    let worker = self::worker(worker, &mut notes, errors);
     let (Some(launcher), Some(worker)) = (launcher, worker) else {
-        return Err(errors);
+        return Err(Vec::new());
     };
-    if !errors.is_empty() {
-        return Err(errors);
-    }
     if purpose == Purpose::Replace {
         notes.extend(OF_EVERY_JOB.map(str::to_owned));
     }

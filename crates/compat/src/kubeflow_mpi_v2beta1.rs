@@ -37,7 +37,7 @@ pub const KIND: Kind = Kind {
     plural: "mpijobs",
     flag: "kubeflow-mpi",
     dialect: Dialect::KubeflowMpi,
-    convert,
+    translate,
     paths: &[
         ("spec.roles[0]", "spec.mpiReplicaSpecs.Launcher"),
         ("spec.roles[1]", "spec.mpiReplicaSpecs.Worker"),
@@ -114,14 +114,18 @@ struct Roles {
     worker: RoleSpec,
 }
 
-fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
+fn translate(
+    object: Value,
+    purpose: Purpose,
+    errors: &mut Vec<FieldError>,
+) -> Result<Converted, Vec<FieldError>> {
     let read::Object {
         metadata,
         mut spec,
         mut notes,
     } = read::object::<Spec>(object, purpose)?;
     let given = spec.mpi_replica_specs.take().unwrap_or_default();
-    let mut roles = roles(given, purpose, &mut notes)?;
+    let mut roles = roles(given, purpose, &mut notes, errors).ok_or_else(Vec::new)?;
     roles.launcher.create_policy = create_policy(spec.launcher_creation_policy, &mut notes);
     let run = spec.run_policy.take().unwrap_or_default();
     if purpose == Purpose::Replace
@@ -210,8 +214,8 @@ fn roles(
     mut given: BTreeMap<String, Role>,
     purpose: Purpose,
     notes: &mut Vec<String>,
-) -> Result<Roles, Vec<FieldError>> {
-    let mut errors = Vec::new();
+    errors: &mut Vec<FieldError>,
+) -> Option<Roles> {
     let mut take = |name: &str| {
         let role = given.remove(name);
         if role.is_none() {
@@ -229,12 +233,10 @@ fn roles(
             "an MPIJob has a Launcher and a Worker and nothing else: write one of these, or remove it",
         )
     }));
-    let launcher = launcher.and_then(|launcher| self::launcher(launcher, notes, &mut errors));
-    let worker = worker.and_then(|worker| self::worker(worker, purpose, notes, &mut errors));
-    match (launcher, worker) {
-        (Some(launcher), Some(worker)) if errors.is_empty() => Ok(Roles { launcher, worker }),
-        _ => Err(errors),
-    }
+    let launcher = launcher.and_then(|launcher| self::launcher(launcher, notes, errors));
+    let worker = worker.and_then(|worker| self::worker(worker, purpose, notes, errors));
+    let (launcher, worker) = launcher.zip(worker)?;
+    Some(Roles { launcher, worker })
 }
 
 fn launcher(given: Role, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) -> Option<RoleSpec> {

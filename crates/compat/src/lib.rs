@@ -44,6 +44,10 @@ use et_v1alpha1::requests::{RequestKind, SCALE_IN, SCALE_OUT};
 use notes::{Condition, Tone};
 use report::Report;
 
+/// Translates an object as far as it can be read, and adds what is wrong with it. The job is valid
+/// only if nothing is. An error: there is nothing to translate.
+type Translate = fn(Value, Purpose, &mut Vec<FieldError>) -> Result<Converted, Vec<FieldError>>;
+
 /// A kind of another operator.
 struct Kind {
     group: &'static str,
@@ -54,7 +58,7 @@ struct Kind {
     flag: &'static str,
     /// Whose names its pods carry where it is served.
     dialect: Dialect,
-    convert: fn(Value, Purpose) -> Result<Converted, Vec<FieldError>>,
+    translate: Translate,
     /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that
     /// fits counts. See [`paths::translate`].
     paths: &'static [(&'static str, &'static str)],
@@ -85,6 +89,9 @@ struct Extras {
     /// Corrects a new translation, the second, by the child as it is, the first: what a former
     /// version translated otherwise can't change while the child has pods. It is noted.
     keep: Option<fn(&TrainingJob, &mut TrainingJob, &mut Vec<String>)>,
+    /// The path of a field whose parts follow from each other, so that what is wrong with one says
+    /// nothing of the others.
+    entangled: Option<&'static str>,
     /// Annotations of its objects that their children have too, also when they change.
     passed_on: &'static [&'static str],
     /// The annotation that suspends an object while it is `true`.
@@ -100,6 +107,7 @@ impl Extras {
         suspend: None,
         launcher_deadline: None,
         keep: None,
+        entangled: None,
         passed_on: &[],
         suspend_annotation: None,
     };
@@ -115,11 +123,71 @@ impl Kind {
         }
     }
 
+    /// The TrainingJob that does what an object does. All that is wrong is told at once: where
+    /// something is, also what our own rules find in the rest.
+    fn convert(&self, object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
+        let (given, mut errors) = (object.clone(), Vec::new());
+        let converted = match (self.translate)(object, purpose, &mut errors) {
+            Ok(converted) => converted,
+            Err(others) => {
+                errors.extend(others);
+                return Err(errors);
+            }
+        };
+        if errors.is_empty() {
+            return Ok(converted);
+        }
+        for error in review(&converted.job) {
+            let told = self.theirs(&given, &error);
+            let is_told = |known: &FieldError| {
+                self.concern_the_same(known, &told)
+                    || nameless(&converted.job, &error)
+                        .is_some_and(|role| is_within(&known.path, &self.their_path(&given, &role)))
+            };
+            if !errors.iter().any(is_told) {
+                errors.push(told);
+            }
+        }
+        Err(errors)
+    }
+
+    /// All that our rules find, where users wrote it.
+    fn problems(&self, object: &Value, job: &TrainingJob) -> Vec<FieldError> {
+        let errors = review(job);
+        errors.iter().map(|error| self.theirs(object, error)).collect()
+    }
+
+    /// Whether one of two errors is about the field of the other, or a part of it.
+    fn concern_the_same(&self, one: &FieldError, other: &FieldError) -> bool {
+        let both_are_within = |whole: &str| is_within(&one.path, whole) && is_within(&other.path, whole);
+        is_within(&one.path, &other.path)
+            || is_within(&other.path, &one.path)
+            || self.extras.entangled.is_some_and(both_are_within)
+    }
+
     fn their_path(&self, object: &Value, ours: &str) -> String {
         let mut rules = self.paths.iter();
         let fitting = rules.find_map(|(from, to)| paths::translate(object, ours, from, to));
         fitting.unwrap_or_else(|| ours.to_owned())
     }
+}
+
+/// All that our rules find.
+fn review(job: &TrainingJob) -> Vec<FieldError> {
+    trainyard_core::admission::review(None, &mut job.clone())
+}
+
+/// The role, as a path, of an error that says that it has no name: it could not be translated.
+fn nameless(job: &TrainingJob, error: &FieldError) -> Option<String> {
+    let role = error.path.strip_suffix(".name")?;
+    let mut roles = job.spec.roles.iter().enumerate();
+    let is_nameless = roles.any(|(i, known)| known.name.is_empty() && role == format!("spec.roles[{i}]"));
+    is_nameless.then(|| role.to_owned())
+}
+
+fn is_within(path: &str, whole: &str) -> bool {
+    let rest = path.strip_prefix(whole);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// What an object is translated for.
@@ -238,13 +306,14 @@ pub fn convert(object: Value) -> Result<Converted, ConvertError> {
         });
     };
     let given = object.clone();
-    let converted = (kind.convert)(object, Purpose::Replace).map_err(ConvertError::Invalid)?;
-    let errors = problems(&converted.job);
+    let converted = kind.convert(object, Purpose::Replace);
+    let converted = converted.map_err(ConvertError::Invalid)?;
+    let errors = kind.problems(&given, &converted.job);
     if errors.is_empty() {
-        return Ok(converted);
+        Ok(converted)
+    } else {
+        Err(ConvertError::Invalid(errors))
     }
-    let theirs = errors.into_iter().map(|error| kind.theirs(&given, &error));
-    Err(ConvertError::Invalid(theirs.collect()))
 }
 
 /// The request of ours that does what one of another operator does.
@@ -278,11 +347,6 @@ fn find_request(api_version: &str, kind: &str) -> Option<&'static RequestKind> {
         let known = known.id();
         (known.group, known.version, known.name) == (group, version, kind)
     })
-}
-
-/// All that our rules find.
-fn problems(job: &TrainingJob) -> Vec<FieldError> {
-    trainyard_core::admission::review(None, &mut job.clone())
 }
 
 /// Where the user of an object wrote what is at a path of its TrainingJob.

@@ -347,7 +347,7 @@ impl Kind {
 
     /// The child that an object should have, without what makes it that object's.
     fn desired(&self, object: &Value) -> Result<Desired, Vec<FieldError>> {
-        let Converted { mut job, notes } = (self.convert)(object.clone(), Purpose::Serve)?;
+        let Converted { mut job, notes } = self.convert(object.clone(), Purpose::Serve)?;
         job.metadata = ObjectMeta {
             name: job.metadata.name,
             generate_name: job.metadata.generate_name,
@@ -363,12 +363,12 @@ impl Kind {
         let run = job.spec.run_policy.as_mut();
         let ttl = run.and_then(|run| run.ttl_seconds_after_finished.take());
         admission::default(&mut job);
-        let errors = crate::problems(&job);
+        let errors = self.problems(object, &job);
         self.postpone_deadline(&mut job);
         if errors.is_empty() {
             Ok(Desired { job, ttl, notes })
         } else {
-            Err(errors.iter().map(|error| self.theirs(object, error)).collect())
+            Err(errors)
         }
     }
 

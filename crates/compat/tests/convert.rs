@@ -279,6 +279,45 @@ fn all_that_is_wrong_with_an_mxjob_is_told_at_once() {
     assert_eq!(found.len(), 4, "{found:#?}");
 }
 
+/// What our own rules find is told together with what can't be translated.
+#[rstest]
+#[case::kubeflow(PI, "/spec/mpiReplicaSpecs/Launcher/replicas", "/spec/mpiReplicaSpecs/Worker/replicas", &[
+    "spec.mpiReplicaSpecs.Launcher.replicas: -1 launchers",
+    "spec.mpiReplicaSpecs.Worker.replicas: -1 pods",
+])]
+#[case::bdap(HOROVOD, "/spec/launcherTemplate/spec/restartPolicy", "/spec/numWorkers", &[
+    "spec.launcherTemplate.spec.restartPolicy: ",
+    "spec.numWorkers: -1 pods",
+])]
+#[case::dl(MXJOB, "/spec/1/replicaType", "/spec/2/replicas", &[
+    "spec[1].replicaType: there is no type \"-1\"",
+    "spec[2].replicas: -1 pods",
+])]
+#[case::dl_without_a_template(MXJOB, "/spec/1/template", "/spec/2/replicas", &[
+    "spec[1].template: is missing",
+    "spec[2].replicas: -1 pods",
+])]
+fn all_that_two_stages_find(
+    #[case] job: &str,
+    #[case] first: &str,
+    #[case] second: &str,
+    #[case] wanted: &[&str],
+) {
+    let found = errors(job, |object| {
+        let value = match first.rsplit('/').next() {
+            Some("replicas") => json!(-1),
+            Some("template") => Value::Null,
+            _ => json!("-1"),
+        };
+        set(object, first, value);
+        set(object, second, json!(-1));
+    });
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert!(found.starts_with(wanted), "{found}");
+    }
+}
+
 /// With one field changed, the errors begin as wanted, and none has a path of ours.
 fn assert_told(job: &str, pointer: &str, value: Value, wanted: &str) {
     let errors = errors(job, |object| set(object, pointer, value));

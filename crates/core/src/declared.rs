@@ -21,6 +21,7 @@ use crate::job::{
     Content, Directory, Env, Environment, ExtraService, File, Files, Job, Place, Port, Ports, Replica,
     Validation,
 };
+use crate::members::Members;
 use crate::model::{PodKey, ServiceKey};
 
 pub use compile::compile;
@@ -34,6 +35,8 @@ struct Declared {
     params: Vec<(String, DeclaredParam)>,
     /// The roles in the order of ranks. Empty: any, in the order of the job.
     roles: Vec<String>,
+    /// Whether pods go on when others join and leave.
+    resizes: bool,
     service: DeclaredService,
     variables: Vec<Variable>,
     reserved: Vec<String>,
@@ -120,21 +123,21 @@ impl Declared {
     fn subject<'a>(
         &self,
         object: &TrainingJob,
-        roles: impl Iterator<Item = (&'a str, i32)>,
+        roles: impl Iterator<Item = (&'a str, Members)>,
         cluster_domain: &str,
     ) -> Subject {
         let job = object.metadata.name.as_deref().unwrap_or_default();
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
         let dialect = dialect::of(object);
-        let mut roles: Vec<(&str, i32)> = roles.collect();
+        let mut roles: Vec<(&str, Members)> = roles.collect();
         roles.sort_by_key(|(name, _)| self.roles.iter().position(|known| known == name));
-        let facts = roles.into_iter().map(|(name, replicas)| {
+        let facts = roles.into_iter().map(|(name, members)| {
             let pattern = if dialect::is_single(dialect, name) {
                 format!("{job}-{name}")
             } else {
                 format!("{job}-{name}-{{}}")
             };
-            RoleFacts::new(name, replicas, pattern)
+            RoleFacts::new(name, &members, pattern)
         });
         let of_namespace = format!("{namespace}.svc.{cluster_domain}");
         let master = format!("{}.{of_namespace}", names::master_service(job));
@@ -150,7 +153,7 @@ impl Declared {
 
     /// A pod of a job. The job keeps what is the same for all of its pods.
     fn at<'a>(&self, job: &'a Job<'_>, key: PodKey, cluster_domain: &str) -> Option<At<'a>> {
-        let roles = || job.roles.iter().map(|role| (role.name, role.replicas()));
+        let roles = || job.roles.iter().map(|role| (role.name, role.members.clone()));
         let subject = job.common_value(|| self.subject(job.object, roles(), cluster_domain))?;
         let role = subject.role(job.roles.get(key.role)?.name)?;
         let index = i64::from(key.index);

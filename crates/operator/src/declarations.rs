@@ -12,12 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Method;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::Resource;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use trainyard_api::declaration::FrameworkDeclaration;
 use trainyard_api::{DeclaredFramework, FieldError, FrameworkStatus};
 
 use crate::act::request::{Answer, Path, request};
@@ -28,7 +31,7 @@ use crate::index::{Index, JobKey, Source};
 use crate::listwatch::{Error, Sink, Target, follow};
 use crate::metrics::{Kind, Metrics, Outcome, Subject};
 use crate::slim::{SlimMeta, Version};
-use store::Store;
+use store::{Declaration, Store};
 
 const LIMITS: Limits = Limits {
     concurrency: 4,
@@ -134,7 +137,7 @@ impl Reconcile for Declarations {
 impl Declarations {
     /// Writes the status of a framework, unless it is there. Returns true if it was written.
     async fn write_status(&self, name: &str, term: &CancellationToken) -> Result<bool, RequestError> {
-        let Some((object, errors)) = self.store.get(name) else {
+        let Some(Declaration { object, errors, .. }) = self.store.get(name) else {
             return Ok(false);
         };
         let status = status(&object, &errors, Time(self.context.clock.now()));
@@ -142,6 +145,7 @@ impl Declarations {
             return Ok(false);
         }
         let path = Path::framework(name).status().by_us();
+        // The server takes the status alone of what is sent.
         let sent = DeclaredFramework {
             status: Some(status.clone()),
             ..object.clone()
@@ -208,6 +212,24 @@ fn status(object: &DeclaredFramework, errors: &[FieldError], now: Time) -> Frame
     }
 }
 
+/// What is read of a `Framework` whose spec can't be.
+#[derive(Deserialize)]
+struct Unreadable {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    status: Value,
+}
+
+impl Unreadable {
+    fn into_object(self) -> DeclaredFramework {
+        DeclaredFramework {
+            metadata: self.metadata,
+            spec: FrameworkDeclaration::default(),
+            status: serde_json::from_value(self.status).unwrap_or_default(),
+        }
+    }
+}
+
 /// Feeds `Framework` objects into the store and the index.
 struct Feeder {
     store: Arc<Store>,
@@ -253,11 +275,14 @@ impl Sink for Feeder {
             }
             Err(error) => {
                 // Its definition is not ours, or newer than this operator.
-                tracing::warn!(framework = name, %error, "a Framework can't be read");
-                self.store.put_unreadable(&name);
-                let error = FieldError::new("spec", format!("it can't be read: {error}"));
-                self.index.declare_unreadable(&name, error);
-                self.wake_jobs(&name);
+                let object = serde_json::from_str::<Unreadable>(json)?.into_object();
+                let said = FieldError::new("spec", format!("it can't be read: {error}"));
+                if self.store.put_unreadable(&name, object, said.clone()) {
+                    tracing::warn!(framework = name, %error, "a Framework can't be read");
+                    self.index.declare_unreadable(&name, said);
+                    self.wake_jobs(&name);
+                }
+                self.queue.add(name);
             }
         }
         Ok(metadata.resource_version)

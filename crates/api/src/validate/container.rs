@@ -146,6 +146,13 @@ fn env(at: &At<'_>, container: &Container, errors: &mut Vec<FieldError>) {
                 variable.name
             )));
         }
+        if variable.value.as_ref().is_some_and(|value| value.contains('\0')) {
+            errors.push(
+                at.index(i)
+                    .field("value")
+                    .error("has the character NUL, which no variable can have: remove it"),
+            );
+        }
         source(&at.index(i).field("valueFrom"), variable, errors);
     }
 }

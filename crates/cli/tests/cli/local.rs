@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
+use rstest::rstest;
 use serde_json::Value;
 use trainyard_eventually::eventually;
 
@@ -71,6 +72,49 @@ fn what_the_job_prints_is_the_output() {
     assert_eq!(lines, ["worker-0 | rank 0 of 2", "worker-1 | rank 1 of 2"]);
     assert_eq!(code, Some(0), "{words}");
     assert!(words.contains("✓ sh succeeded in "), "{words}");
+}
+
+/// What the two workers find of each framework that needs nothing but a command; `{0}` and `{1}`
+/// are their hosts. A job of tensorflow ends with worker 0, whatever the others have printed.
+#[rstest]
+#[case::pytorch("pytorch", "$RANK of $WORLD_SIZE at $MASTER_ADDR, node $PET_NODE_RANK", &["0 of 2 at {0}, node 0", "1 of 2 at {0}, node 1"])]
+#[case::tensorflow("tensorflow", "$TF_CONFIG", &[
+    r#"{"cluster":{"worker":["{0}:2222","{1}:2222"]},"task":{"type":"worker","index":0},"environment":"cloud"}"#,
+])]
+#[case::deepspeed("deepspeed", "$RANK of $WORLD_SIZE at $MASTER_ADDR, node $PET_NODE_RANK", &["0 of 2 at {0}, node 0", "1 of 2 at {0}, node 1"])]
+#[case::jax("jax", "$JAX_PROCESS_ID of $JAX_NUM_PROCESSES at ${JAX_COORDINATOR_ADDRESS%:*}", &["0 of 2 at {0}", "1 of 2 at {0}"])]
+#[case::xgboost("xgboost", "$DMLC_TASK_ID of $DMLC_NUM_WORKER at $DMLC_TRACKER_URI, beside $WORKER_ADDRS", &[
+    "0 of 2 at {0}, beside {1}",
+    "1 of 2 at {0}, beside {1}",
+])]
+#[case::paddle("paddle", "$PADDLE_RANK of $PADDLE_NNODES at $(echo ${PADDLE_MASTER%:*} | sed s/^$POD_IP$/itself/)", &[
+    "0 of 2 at itself",
+    "1 of 2 at {0}",
+])]
+#[case::bagua("bagua", "$RANK of $WORLD_SIZE at $MASTER_ADDR among $BAGUA_NODE_DOMAIN_NAMES", &[
+    "0 of 2 at {0} among {0},{1}",
+    "1 of 2 at {0} among {0},{1}",
+])]
+#[case::standalone("standalone", "$TRAINYARD_ROLE $TRAINYARD_INDEX, rank ${RANK-none}", &["worker 0, rank none", "worker 1, rank none"])]
+#[case::custom("custom", "$MODULE $INDEX of $worker", &["worker 0 of {0},{1}", "worker 1 of {0},{1}"])]
+fn a_command_finds_what_its_framework_tells_it(
+    #[case] framework: &str,
+    #[case] told: &str,
+    #[case] expected: &[&str],
+) {
+    let script = format!("echo \"{told}\"");
+    let options = ["-n", "2", "--framework", framework, "--name", "told"];
+    let (code, out, words) = ran(&[&options[..], &["--", "sh", "-c", &script]].concat());
+    assert_eq!(code, Some(0), "{words}");
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    lines.truncate(expected.len());
+    let host = |index: usize| format!("told-worker-{index}.told.default.svc.cluster.local");
+    let expected = expected.iter().enumerate().map(|(index, line)| {
+        let line = line.replace("{0}", &host(0)).replace("{1}", &host(1));
+        format!("worker-{index} | {line}")
+    });
+    assert_eq!(lines, expected.collect::<Vec<_>>(), "{words}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `trainyard run`, as far as it needs no cluster.
 
 use serde_json::{Value, json};
+use trainyard_core::frameworks::FRAMEWORKS;
 
 use super::{objects, trainyard, trainyard_with};
 
@@ -34,6 +35,35 @@ fn a_command_becomes_a_manifest() {
     assert_eq!(worker["replicas"], 4);
     let command = &worker["template"]["spec"]["containers"][0]["command"];
     assert_eq!(*command, json!(["python3", "train.py", "--epochs", "3"]));
+}
+
+/// Each framework runs a command, or says which roles to write.
+#[test]
+fn a_framework_without_a_role_for_a_command_says_which_roles_to_write() {
+    let mut refusing = Vec::new();
+    for framework in FRAMEWORKS.iter() {
+        let name = framework.name();
+        let line = format!("run -n 2 --framework {name} --print -- ./main");
+        if framework.role_of_command().is_some() {
+            let roles = objects(&line).remove(0)["spec"]["roles"].take();
+            assert_eq!(
+                (&roles[0]["replicas"], &roles[1]),
+                (&json!(2), &Value::Null),
+                "{name}"
+            );
+            continue;
+        }
+        let said = refused(&line, "");
+        let roles = framework.roles.iter().map(|role| &*role.name);
+        let roles = roles.collect::<Vec<_>>().join(", ");
+        let wanted = format!(
+            "{name} jobs have several roles ({roles}), each with a command of its own: write a manifest with them, as in \
+             docs/frameworks/{name}.md, and run that"
+        );
+        assert!(said.contains(&wanted), "{said}");
+        refusing.push(name);
+    }
+    assert_eq!(refusing, ["mpi", "horovod", "mxnet", "dask"]);
 }
 
 #[test]

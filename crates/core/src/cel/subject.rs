@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::fault::Fault;
 use super::value::Value;
+use crate::members::Members;
 
 /// A job as expressions see it, with what was computed for all of its pods.
 #[derive(Debug)]
@@ -37,7 +38,8 @@ pub(crate) struct Names<'a> {
 #[derive(Debug)]
 pub(crate) struct RoleFacts {
     pub(super) name: Arc<str>,
-    pub(super) replicas: i64,
+    /// The indices of its pods, in order. Where pods have left there are gaps.
+    indices: Vec<i64>,
     /// The rank of its first pod.
     first_rank: i64,
     /// The names of its pods, with the index in place of `{}`, or as they are.
@@ -47,14 +49,18 @@ pub(crate) struct RoleFacts {
 
 impl RoleFacts {
     /// A role whose pods have names by a pattern, with `{}` for the index.
-    pub(crate) fn new(name: &str, replicas: i32, pattern: String) -> Self {
+    pub(crate) fn new(name: &str, members: &Members, pattern: String) -> Self {
         Self {
             name: name.into(),
-            replicas: i64::from(replicas.max(0)),
+            indices: members.iter().map(i64::from).collect(),
             first_rank: 0,
             pattern,
             hosts: OnceLock::new(),
         }
+    }
+
+    pub(super) fn replicas(&self) -> i64 {
+        i64::try_from(self.indices.len()).unwrap_or(i64::MAX)
     }
 }
 
@@ -65,7 +71,7 @@ impl Subject {
         let mut total = 0;
         for role in &mut roles {
             role.first_rank = total;
-            total += role.replicas;
+            total += role.replicas();
         }
         let mut subject = Self {
             name: names.job.into(),
@@ -94,7 +100,7 @@ impl Subject {
     /// All pods: the position of the role, and the index.
     pub(crate) fn pods(&self) -> impl Iterator<Item = (usize, i64)> {
         let roles = self.roles.iter().enumerate();
-        roles.flat_map(|(position, role)| (0..role.replicas).map(move |index| (position, index)))
+        roles.flat_map(|(position, role)| role.indices.iter().map(move |index| (position, *index)))
     }
 
     pub(crate) fn role_name(&self, role: usize) -> &str {
@@ -105,31 +111,39 @@ impl Subject {
         self.total
     }
 
+    /// The rank of a pod. An index that has left leaves no rank out.
     pub(super) fn rank(&self, role: usize, index: i64) -> i64 {
-        self.roles.get(role).map_or(0, |role| role.first_rank) + index
+        self.roles.get(role).map_or(0, |role| {
+            let before = role.indices.partition_point(|other| *other < index);
+            role.first_rank + i64::try_from(before).unwrap_or(i64::MAX)
+        })
     }
 
-    /// The host of a pod, if the role has one of that index.
+    /// The host of the pod of an index.
     pub(super) fn host(&self, role: usize, index: i64) -> Option<Value> {
         let facts = self.roles.get(role)?;
-        (0..facts.replicas).contains(&index).then(|| {
-            let name = facts.pattern.replace("{}", &index.to_string());
-            Value::text(format!("{name}.{}", self.domain))
-        })
+        let name = facts.pattern.replace("{}", &index.to_string());
+        Some(Value::text(format!("{name}.{}", self.domain)))
+    }
+
+    /// The host at a position of the list of a role's hosts, if that is so long.
+    pub(super) fn host_at(&self, role: usize, position: i64) -> Option<Value> {
+        let position = usize::try_from(position).ok()?;
+        self.host(role, *self.roles.get(role)?.indices.get(position)?)
     }
 
     /// The host of the pod of a rank, if there is one.
     pub(super) fn host_of_rank(&self, rank: i64) -> Option<Value> {
-        let after = |role: &RoleFacts| role.first_rank + role.replicas;
+        let after = |role: &RoleFacts| role.first_rank + role.replicas();
         let role = self.roles.iter().position(|role| rank < after(role))?;
-        self.host(role, rank - self.roles.get(role)?.first_rank)
+        self.host_at(role, rank - self.roles.get(role)?.first_rank)
     }
 
     pub(super) fn hosts(&self, role: usize) -> Value {
         let Some(facts) = self.roles.get(role) else {
             return Value::list(Vec::new());
         };
-        let all = || (0..facts.replicas).filter_map(|index| self.host(role, index));
+        let all = || facts.indices.iter().filter_map(|index| self.host(role, *index));
         facts.hosts.get_or_init(|| Value::list(all().collect())).clone()
     }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use super::*;
+use crate::members::Members;
 
 fn vocabulary() -> Vocabulary {
     Vocabulary {
@@ -23,8 +24,8 @@ fn subject(kept: usize) -> Subject {
         master: None,
     };
     let roles = vec![
-        RoleFacts::new("ps", 1, "mnist-ps-{}".to_owned()),
-        RoleFacts::new("worker", 3, "mnist-worker-{}".to_owned()),
+        RoleFacts::new("ps", &Members::first(1), "mnist-ps-{}".to_owned()),
+        RoleFacts::new("worker", &Members::first(3), "mnist-worker-{}".to_owned()),
     ];
     Subject::new(names, roles, vec![Value::Int(9091), Value::text("sync")], kept)
 }
@@ -84,6 +85,42 @@ fn ask(source: &str) -> Result<String, String> {
 #[case("-9223372036854775808 < 0 // a comment", "true")]
 fn expressions_mean_what_the_documentation_says(#[case] source: &str, #[case] expected: &str) {
     assert_eq!(ask(source).as_deref(), Ok(expected));
+}
+
+/// Worker 1 of three has left.
+#[rstest]
+#[case("job.replicas", "3")]
+#[case("replicas('worker') + job.roles[1].replicas", "4")]
+#[case(
+    "job.hosts",
+    r#"["mnist-ps-0.mnist.team","mnist-worker-0.mnist.team","mnist-worker-2.mnist.team"]"#
+)]
+#[case(
+    "job.hosts.map(h, h) == job.hosts && job.roles[1].hosts == hosts('worker')",
+    "true"
+)]
+#[case("job.hosts[2]", r#""mnist-worker-2.mnist.team""#)]
+#[case("job.hosts[replica.rank] == replica.host", "true")]
+#[case("hosts('worker')[1] == replica.host", "true")]
+#[case("[replica.rank, replica.index]", "[2,2]")]
+fn pods_that_have_left_are_in_no_list(#[case] source: &str, #[case] expected: &str) {
+    let (expression, kept) = compile(source).unwrap();
+    let names = Names {
+        job: "mnist",
+        namespace: "team",
+        domain: "mnist.team".to_owned(),
+        master: None,
+    };
+    let roles = vec![
+        RoleFacts::new("ps", &Members::first(1), "mnist-ps-{}".to_owned()),
+        RoleFacts::new("worker", &Members::listed([0, 2]), "mnist-worker-{}".to_owned()),
+    ];
+    let subject = Subject::new(names, roles, Vec::new(), kept);
+    let pod = Pod { role: 1, index: 2 };
+    let value = expression.evaluate(&subject, Some(pod), &mut Meter::new(10_000));
+    let mut text = String::new();
+    json::write(&value.unwrap(), &mut text, &mut Meter::new(10_000)).unwrap();
+    assert_eq!(text, expected);
 }
 
 #[rstest]
@@ -237,7 +274,11 @@ fn nothing_takes_long(#[case] source: String) {
         domain: "d".to_owned(),
         master: None,
     };
-    let roles = vec![RoleFacts::new("worker", 2_000, "m-worker-{}".to_owned())];
+    let roles = vec![RoleFacts::new(
+        "worker",
+        &Members::first(2_000),
+        "m-worker-{}".to_owned(),
+    )];
     let (expression, kept) = compile(&source).unwrap();
     let subject = Subject::new(names, roles, Vec::new(), kept);
     let fault = expression

@@ -51,6 +51,7 @@ pub fn compile(object: &DeclaredFramework) -> Result<Framework, Vec<FieldError>>
     let declared = Declared {
         params: reader.params.clone(),
         roles: vocabulary.roles.clone(),
+        resizes: declaration.resizes,
         service: declaration.service.unwrap_or_default(),
         variables: reader.variables(&mut checker, &declaration.env),
         reserved: reader.reserved(&declaration.reserved),

@@ -1,5 +1,5 @@
 //! What is wrong with a job of a declared framework. Every expression is evaluated for every pod,
-//! so that none fails when pods are created.
+//! so that none fails when pods are created: now, and where the job may grow, at its largest size.
 
 use std::collections::HashSet;
 
@@ -9,6 +9,7 @@ use trainyard_api::{FieldError, TrainingJob, names};
 
 use super::{At, Condition, DEFAULT_DOMAIN, Declared, MountSource, VariableContent, params};
 use crate::cel::{Expression, Meter, Pod, Subject, Value};
+use crate::members::Members;
 
 /// How many steps all expressions may take for all pods of a job: admission has to answer within a
 /// second.
@@ -31,29 +32,81 @@ pub(super) fn check(declared: &Declared, job: &TrainingJob) -> Vec<FieldError> {
     if !errors.is_empty() || !has_known_roles(declared, job) {
         return errors;
     }
-    let roles = job.spec.roles.iter().enumerate();
-    let roles = roles.map(|(position, role)| {
-        let replicas = job.spec.replicas(position, role);
-        (&*role.name, replicas.clamp(0, MAX_REPLICAS))
-    });
-    let subject = declared.subject(job, roles, DEFAULT_DOMAIN);
-    let mut review = Review {
-        subject: &subject,
-        meter: Meter::new(STEPS_OF_JOB),
-        failed: HashSet::new(),
-        errors,
-    };
+    let now = declared.subject(job, roles(job, None), DEFAULT_DOMAIN);
+    let mut review = Review::new(&now, String::new(), errors);
     review.rules(declared);
     if review.errors.is_empty() {
-        for (role, index) in subject.pods() {
-            let pod = Pod { role, index };
-            review.pod(declared, pod);
-            if review.meter.is_exhausted() {
-                break;
-            }
+        review.pods(declared, now.pods());
+    }
+    let mut errors = review.errors;
+    for other in other_sizes(declared, job) {
+        if errors.is_empty() {
+            errors = other.check(declared, job);
         }
     }
-    review.errors
+    errors
+}
+
+/// The roles of a job and their pods: as many as the job is to have now, or those of another size.
+fn roles<'a>(job: &'a TrainingJob, other: Option<&'a OtherSize>) -> impl Iterator<Item = (&'a str, Members)> {
+    let roles = job.spec.roles.iter().enumerate();
+    roles.map(move |(position, role)| {
+        let members = match other {
+            Some(other) if other.role == position => other.members.clone(),
+            _ => Members::first(job.spec.replicas(position, role).min(MAX_REPLICAS)),
+        };
+        (&*role.name, members)
+    })
+}
+
+/// The pods that the elastic role of a job may come to have without a change of the declaration or
+/// of what the job says.
+struct OtherSize {
+    /// The position of the role.
+    role: usize,
+    members: Members,
+    /// The first pod that differs from those of sizes that were reviewed before.
+    from: i32,
+}
+
+/// The largest size, and where pods leave one by one, that with a gap.
+fn other_sizes(declared: &Declared, job: &TrainingJob) -> Vec<OtherSize> {
+    let Some((position, elastic)) = job.spec.elastic_role().zip(job.spec.elastic.as_ref()) else {
+        return Vec::new();
+    };
+    let Some(role) = job.spec.roles.get(position) else {
+        return Vec::new();
+    };
+    let most = job.spec.most_replicas(role).min(MAX_REPLICAS);
+    let all = Members::first(most);
+    let gap = all.without(|index| index == most - 2);
+    let size = |members: Members, from| OtherSize {
+        role: position,
+        members,
+        from,
+    };
+    let largest = (most > job.spec.replicas(position, role)).then(|| size(all, 0));
+    // Rank 0 never leaves, so that two pods have no gap.
+    let with_gap = (declared.resizes && most > elastic.min().max(2)).then(|| size(gap, most - 1));
+    largest.into_iter().chain(with_gap).collect()
+}
+
+impl OtherSize {
+    fn check(&self, declared: &Declared, job: &TrainingJob) -> Vec<FieldError> {
+        let subject = declared.subject(job, roles(job, Some(self)), DEFAULT_DOMAIN);
+        let role = job.spec.roles.get(self.role).map_or("", |role| &*role.name);
+        let indices = self.members.format().unwrap_or_default();
+        let mut review = Review::new(
+            &subject,
+            format!(" once {role} has the pods {indices}"),
+            Vec::new(),
+        );
+        let differs = |(of, index): &(usize, i64)| {
+            self.from == 0 || (subject.role_name(*of) == role && *index >= i64::from(self.from))
+        };
+        review.pods(declared, subject.pods().filter(differs));
+        review.errors
+    }
 }
 
 fn check_master(declared: &Declared, job: &TrainingJob) -> Option<FieldError> {
@@ -77,13 +130,25 @@ fn has_known_roles(declared: &Declared, job: &TrainingJob) -> bool {
 
 struct Review<'a> {
     subject: &'a Subject,
+    /// What size this is, for sentences. Empty: that of now.
+    size: String,
     meter: Meter,
     /// The fields of the declaration of which an error was told.
     failed: HashSet<String>,
     errors: Vec<FieldError>,
 }
 
-impl Review<'_> {
+impl<'a> Review<'a> {
+    fn new(subject: &'a Subject, size: String, errors: Vec<FieldError>) -> Self {
+        Self {
+            subject,
+            size,
+            meter: Meter::new(STEPS_OF_JOB),
+            failed: HashSet::new(),
+            errors,
+        }
+    }
+
     fn rules(&mut self, declared: &Declared) {
         for (i, rule) in declared.rules.iter().enumerate() {
             match rule.condition.evaluate(self.subject, None, &mut self.meter) {
@@ -96,6 +161,15 @@ impl Review<'_> {
                         return;
                     }
                 }
+            }
+        }
+    }
+
+    fn pods(&mut self, declared: &Declared, pods: impl Iterator<Item = (usize, i64)>) {
+        for (role, index) in pods {
+            self.pod(declared, Pod { role, index });
+            if self.meter.is_exhausted() {
+                return;
             }
         }
     }
@@ -227,7 +301,10 @@ impl Review<'_> {
             return;
         }
         let (role, index) = (self.subject.role_name(at.pod.role), at.pod.index);
-        let message = format!("the framework's {path} fails for {role}-{index}: {problem}");
+        let message = format!(
+            "the framework's {path} fails for {role}-{index}{}: {problem}",
+            self.size
+        );
         self.failed.insert(path);
         self.errors.push(FieldError::new(FRAMEWORK, message));
     }

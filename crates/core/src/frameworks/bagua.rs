@@ -310,7 +310,10 @@ impl Validation for Elastic {
         {
             errors.push(FieldError::new(
                 "spec.framework.bagua.minReplicas",
-                format!("there are {all} workers: give a number from 1 to {all}, or leave it out"),
+                match all {
+                    1 => "there is 1 worker: give 1, or leave it out".to_owned(),
+                    all => format!("there are {all} workers: give a number from 1 to {all}, or leave it out"),
+                },
             ));
         }
         let min = options.min_replicas.unwrap_or(all);

@@ -188,7 +188,12 @@ fn config(peers: Peers, replica: &Replica<'_>) -> String {
             let (cluster, sparse) = partial_cluster(replica);
             format!(r#"{{"cluster":{cluster},"sparseCluster":{sparse},{task}}}"#)
         }
-        (Peers::Servers, _) => format!(r#"{{"cluster":{},{task}}}"#, cluster(replica)),
+        // The same for all evaluators, of which there may be many. The common text is another one.
+        (Peers::Servers, _) => {
+            let cluster = replica.job.common_value(|| cluster(replica));
+            let cluster = cluster.map_or("{}", String::as_str);
+            format!(r#"{{"cluster":{cluster},{task}}}"#)
+        }
         // The cluster is the longest part and the same for all.
         (Peers::All, _) => {
             let cluster = replica.job.common(|| cluster(replica));
@@ -202,7 +207,7 @@ impl Environment for Tensorflow {
         let mut env = Env::from([("PYTHONUNBUFFERED", "1")]);
         // A program that trains alone must not look for others.
         if replica.job.total() > 1 {
-            env.set("TF_CONFIG", config(self.0, replica));
+            env.set_text("TF_CONFIG", config(self.0, replica));
         }
         env
     }

@@ -13,9 +13,14 @@ impl Env {
         reason = "numbers and texts are given as they are"
     )]
     pub fn set(&mut self, name: &str, value: impl ToString) {
+        self.set_text(name, value.to_string());
+    }
+
+    /// Adds a variable of a text that may be long, and is not copied.
+    pub fn set_text(&mut self, name: &str, value: String) {
         self.0.push(EnvVar {
             name: name.to_owned(),
-            value: Some(value.to_string()),
+            value: Some(value),
             value_from: None,
         });
     }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 use trainyard_api::{DeclaredFramework, TrainingJob};
 use trainyard_core::job::Job;
 use trainyard_core::registry::Registry;
@@ -95,6 +95,42 @@ fn declared_pods_are_the_built_in_ones(
         reserved.into_iter().map(ToOwned::to_owned).collect()
     };
     assert_eq!(reserved(&one), reserved(&other));
+}
+
+/// An elastic job that runs, and that workers have left.
+fn with_gaps(job: TrainingJob, workers: &str) -> TrainingJob {
+    let mut job = serde_json::to_value(job).unwrap();
+    let roles = job["spec"]["roles"].as_array_mut().unwrap();
+    let accepted: Vec<Value> = roles
+        .iter_mut()
+        .map(|role| {
+            let mut accepted = json!({
+                "name": role["name"], "replicas": role["replicas"], "restartPolicy": "OnFailure",
+                "succeededWhen": "AllPods", "failedWhen": "AnyPod", "nodeDownPolicy": "Wait",
+            });
+            if role["name"] == "worker" {
+                role.as_object_mut().unwrap().remove("replicas");
+                accepted["members"] = json!(workers);
+            }
+            accepted
+        })
+        .collect();
+    job["spec"]["elastic"] = json!({"replicas": 3});
+    job["status"] = json!({"phase": "Running", "acceptedRules": {"roles": accepted}});
+    serde_json::from_value(job).unwrap()
+}
+
+#[rstest]
+#[case("jax", &[("worker", 3)])]
+#[case("xgboost", &[("master", 1), ("worker", 3)])]
+#[case("mxnet", &[("worker", 3), ("server", 2), ("scheduler", 1)])]
+fn declared_pods_know_as_the_built_in_ones_who_has_left(#[case] name: &str, #[case] roles: &[(&str, i32)]) {
+    let registry = declare(&example(name));
+    let built_in = with_gaps(job(name, roles), "0,2,5");
+    let declared = with_gaps(job(&format!("my-{name}"), roles), "0,2,5");
+    let (expected, found) = (children(&registry, &built_in), children(&registry, &declared));
+    assert!(expected.iter().any(|child| child.contains("mnist-worker-5")));
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -247,6 +283,45 @@ fn what_is_too_dear_is_refused() {
     );
 }
 
+/// An elastic job of three pods, which may have up to eight.
+#[rstest]
+#[case::by_rank("job.hosts[replica.rank] + string(job.replicas)", false, None)]
+#[case::not_at_once("job.hosts[3]", true, Some("worker-0: there is no item 3: the list has 3"))]
+#[case::not_for_so_many(
+    "24 / (8 - job.replicas)",
+    false,
+    Some("worker-0 once worker has the pods 0-7: a number is divided by zero")
+)]
+#[case::not_for_all(
+    "['a', 'b', 'c', 'd'][replica.index]",
+    true,
+    Some("worker-4 once worker has the pods 0-7: there is no item 4: the list has 4")
+)]
+#[case::not_with_a_gap(
+    "hosts(replica.role)[replica.index]",
+    true,
+    Some("worker-7 once worker has the pods 0-5,7: there is no item 7: the list has 7")
+)]
+#[case::who_starts_anew_has_no_gap("hosts(replica.role)[replica.index]", false, None)]
+fn a_job_is_reviewed_at_the_sizes_that_it_may_come_to(
+    #[case] value: &str,
+    #[case] resizes: bool,
+    #[case] problem: Option<&str>,
+) {
+    let declaration = json!({"metadata": {"name": "ring"}, "spec": {
+        "resizes": resizes,
+        "env": [{"name": "A", "value": value}],
+        "validations": [{"rule": "job.replicas < 4", "message": "rules are asked of the size that there is"}],
+    }});
+    let registry = declare(&serde_json::from_value(declaration).unwrap());
+    let mut elastic = job("ring", &[("worker", 1)]);
+    elastic.spec.roles[0].replicas = None;
+    elastic.spec.elastic = serde_json::from_value(json!({"replicas": 3, "maxReplicas": 8})).unwrap();
+    let expected = problem
+        .map(|problem| format!("spec.framework: the framework's spec.env[0].value fails for {problem}"));
+    assert_eq!(errors(&registry, &elastic), Vec::from_iter(expected));
+}
+
 /// A role that decides, one that the job goes on without, one that serves, as those of tensorflow.
 const ROLES: &str = "{metadata: {name: my-tensorflow}, spec: {trainsAsOne: true, roles: [{name: chief, max: 1, decides: true}, \
                      {name: worker, succeededWhen: FirstPod, expendable: true}, {name: ps, serves: true}]}}";
@@ -323,6 +398,67 @@ fn what_is_wrong_with_a_declaration_is_said_with_its_field(
         .map(ToString::to_string)
         .collect();
     assert_eq!(found, expected);
+}
+
+/// How many of everything a declaration may have.
+#[rstest]
+#[case("roles", 16, |i| json!({"name": format!("r{i}")}))]
+#[case("env", 64, |i| json!({"name": format!("A{i}"), "value": "1"}))]
+#[case("reserved", 64, |i| json!(format!("A{i}")))]
+#[case("ports", 16, |i| json!({"name": format!("p{i}"), "number": format!("{}", i + 1)}))]
+#[case("files", 16, |i| json!({"path": format!("/f{i}"), "content": "'a'"}))]
+#[case("mounts", 16, |i| json!({"path": format!("/m{i}"), "emptyDir": {}}))]
+#[case("validations", 32, |_| json!({"rule": "true", "message": "m"}))]
+fn a_declaration_has_so_many_of_everything(
+    #[case] field: &str,
+    #[case] most: usize,
+    #[case] entry: fn(usize) -> Value,
+) {
+    let with = |count: usize| wrong(&json!({field: (0..count).map(entry).collect::<Vec<_>>()}));
+    assert_eq!(with(most), [""; 0]);
+    let given = most + 1;
+    assert_eq!(
+        with(given),
+        [format!(
+            "spec.{field}: {given} are given; at most {most} are possible"
+        )]
+    );
+}
+
+#[test]
+fn a_declaration_has_so_many_params() {
+    let with = |count: usize| {
+        let params = (0..count).map(|i| (format!("p{i}"), json!({"type": "integer"})));
+        wrong(&json!({"params": params.collect::<serde_json::Map<_, _>>()}))
+    };
+    assert_eq!(with(32), [""; 0]);
+    assert_eq!(with(33), ["spec.params: 33 are given; at most 32 are possible"]);
+}
+
+/// A job that runs keeps a copy of it.
+#[test]
+fn a_declaration_is_not_longer_than_64_kib() {
+    let with = |spare: usize| {
+        let value = |length: usize| format!("'{}'", "x".repeat(length - 2));
+        let variables = |last: usize| -> Vec<Value> {
+            let lengths = (0..16).map(|i| if i == 15 { last } else { 4096 });
+            let variables = lengths.enumerate();
+            let variable = |(i, length)| json!({"name": format!("A{i:02}"), "value": value(length)});
+            variables.map(variable).collect()
+        };
+        let empty = json!({"env": variables(2)}).to_string().len();
+        wrong(&json!({"env": variables(2 + 65_536 - empty + spare)}))
+    };
+    assert_eq!(with(0), [""; 0]);
+    let said = "spec: the declaration has 65537 bytes as JSON; at most 65536 are possible: shorten it";
+    assert_eq!(with(1), [said]);
+}
+
+/// What is wrong with a declaration.
+fn wrong(spec: &Value) -> Vec<String> {
+    let declaration = json!({"metadata": {"name": "a"}, "spec": spec});
+    let errors = registry::check(&serde_json::from_value(declaration).unwrap());
+    errors.iter().map(ToString::to_string).collect()
 }
 
 #[test]

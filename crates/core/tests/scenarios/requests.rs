@@ -323,6 +323,45 @@ fn fifty_requests_at_once_all_end_and_each_waits_with_one_write() {
     assert!(desk.writes <= 50 * 5, "{}", desk.writes);
 }
 
+/// What a pod of a declared framework is told of the others.
+fn told(desk: &Desk, pod: &str) -> [Option<String>; 4] {
+    let variable = |name| desk.world.variable(pod, name).map(ToOwned::to_owned);
+    ["HOSTS", "RANK", "ME", "NEXT"].map(variable)
+}
+
+#[test]
+fn pods_of_declared_frameworks_know_who_has_left() {
+    let declaration = "{metadata: {name: ring}, spec: {resizes: true, roles: [{name: store}, {name: worker}], env: [\
+                       {name: HOSTS, value: 'job.hosts.map(h, h).join(\",\")'}, {name: RANK, value: replica.rank}, \
+                       {name: ME, value: replica.host}, {name: NEXT, value: 'job.hosts[(replica.rank + 1) % job.replicas]'}]}}";
+    let mut job = elastic(3, |_| {});
+    job.spec.framework.name = "ring".to_owned();
+    let mut world = World::new(job);
+    world
+        .registry
+        .declare(&serde_saphyr::from_str(declaration).unwrap());
+    world.reconcile();
+    world.run_all();
+    world.reconcile();
+    let mut desk = Desk::of(world);
+    desk.scale_in("one", &json!({"podNames": ["mnist-worker-1"]}));
+    desk.settle();
+    assert_eq!(desk.workers(), "0 2");
+    desk.world.fail("mnist-worker-2", 1);
+    desk.settle();
+    let host = |pod: &str| format!("mnist-{pod}.mnist.team.svc.cluster.local");
+    let hosts = ["store-0", "worker-0", "worker-2"].map(host).join(",");
+    let expected = [hosts, "2".to_owned(), host("worker-2"), host("store-0")].map(Some);
+    assert_eq!(told(&desk, "mnist-worker-2"), expected);
+    desk.scale_out("more", 2);
+    desk.settle();
+    assert_eq!(desk.workers(), "0 1 2 3");
+    let hosts = ["store-0", "worker-0", "worker-1", "worker-2", "worker-3"];
+    let hosts = hosts.map(host).join(",");
+    let expected = [hosts, "4".to_owned(), host("worker-3"), host("store-0")].map(Some);
+    assert_eq!(told(&desk, "mnist-worker-3"), expected);
+}
+
 #[rstest]
 #[case::nobody(json!({}), "spec.toDelete: is empty: give one of count, podNames and nodeNames")]
 #[case::none(json!({"count": 0}), "spec.toDelete.count: 0 pods: give a number from 1 to 10000")]

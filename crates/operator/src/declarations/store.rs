@@ -10,11 +10,18 @@ pub(super) struct Store {
     inner: Mutex<Inner>,
 }
 
+/// A `Framework` object and what is wrong with it.
+#[derive(Clone)]
+pub(super) struct Declaration {
+    /// The spec of one that can't be read is empty.
+    pub(super) object: DeclaredFramework,
+    pub(super) errors: Vec<FieldError>,
+    is_readable: bool,
+}
+
 #[derive(Default)]
 struct Inner {
-    objects: HashMap<String, (DeclaredFramework, Vec<FieldError>)>,
-    /// The names of those that can't be read.
-    unreadable: HashSet<String>,
+    objects: HashMap<String, Declaration>,
     /// The names that were seen since a list began.
     seen: HashSet<String>,
 }
@@ -27,19 +34,26 @@ impl Store {
     /// Ends a list. Returns the names of those that were not in it.
     pub(super) fn end_list(&self) -> Vec<String> {
         let inner = self.inner.lock();
-        let known = inner.objects.keys().chain(&inner.unreadable);
+        let known = inner.objects.keys();
         known
             .filter(|name| !inner.seen.contains(*name))
             .cloned()
             .collect()
     }
 
-    /// Records that an object was seen and can't be read.
-    pub(super) fn put_unreadable(&self, name: &str) {
+    /// Keeps an object of which only the metadata and the status could be read. Returns true if
+    /// that was not known, or for another reason.
+    pub(super) fn put_unreadable(&self, name: &str, object: DeclaredFramework, error: FieldError) -> bool {
         let mut inner = self.inner.lock();
-        inner.objects.remove(name);
-        inner.unreadable.insert(name.to_owned());
+        let declaration = Declaration {
+            object,
+            errors: vec![error],
+            is_readable: false,
+        };
         inner.seen.insert(name.to_owned());
+        let errors = declaration.errors.clone();
+        let before = inner.objects.insert(name.to_owned(), declaration);
+        before.is_none_or(|before| before.is_readable || before.errors != errors)
     }
 
     /// Returns true if the declaration is not the one that was seen before.
@@ -48,27 +62,28 @@ impl Store {
         inner
             .objects
             .get(name)
-            .is_none_or(|(known, _)| known.spec != object.spec)
+            .is_none_or(|known| !known.is_readable || known.object.spec != object.spec)
     }
 
     /// Keeps an object, with what is wrong with it. `None`: the same as before.
     pub(super) fn put(&self, name: &str, object: DeclaredFramework, errors: Option<Vec<FieldError>>) {
         let mut inner = self.inner.lock();
-        let before = inner.objects.remove(name).map(|(_, errors)| errors);
-        let errors = errors.or(before).unwrap_or_default();
-        inner.objects.insert(name.to_owned(), (object, errors));
-        inner.unreadable.remove(name);
+        let before = inner.objects.remove(name).map(|known| known.errors);
+        let declaration = Declaration {
+            object,
+            errors: errors.or(before).unwrap_or_default(),
+            is_readable: true,
+        };
+        inner.objects.insert(name.to_owned(), declaration);
         inner.seen.insert(name.to_owned());
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<(DeclaredFramework, Vec<FieldError>)> {
+    pub(super) fn get(&self, name: &str) -> Option<Declaration> {
         self.inner.lock().objects.get(name).cloned()
     }
 
     pub(super) fn remove(&self, name: &str) {
-        let mut inner = self.inner.lock();
-        inner.objects.remove(name);
-        inner.unreadable.remove(name);
+        self.inner.lock().objects.remove(name);
     }
 
     pub(super) fn names(&self) -> Vec<String> {

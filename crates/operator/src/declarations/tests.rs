@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use kube::client::Body;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 use trainyard_api::TrainingJob;
 
@@ -235,13 +235,35 @@ async fn a_declaration_that_can_not_be_read_is_broken_and_not_unknown() {
             && found[0].contains("unknown field `envs`"),
         "{found:?}"
     );
+    assert_eq!(
+        setting.controller.reconciler.keys(),
+        ["ring"],
+        "also in a new term"
+    );
+    let status = look(&setting).await.unwrap();
+    let condition = &status["conditions"][0];
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("False"), &json!("Invalid"))
+    );
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("spec: it can't be read: unknown field `envs`"),
+        "{message}"
+    );
+    assert_eq!(events(&setting), [format!("Warning Invalid {message}")]);
+    let mut told: Value = serde_json::from_str(&json).unwrap();
+    told["status"] = status;
+    setting.feeder.object(&told.to_string(), Source::Watch).unwrap();
+    assert_eq!(look(&setting).await, None, "what is there is not written again");
     setting.feeder.listing(Version(2));
     setting.feeder.listed(Version(2), Instant::now());
     assert!(errors(&setting)[0].contains("there is no framework \"ring\""));
     setting.feeder.object(&json, Source::Watch).unwrap();
-    let mended = object(3, "job.name", &Value::Null);
+    let mended = object(3, "job.name", &told["status"]);
     setting.feeder.object(&mended, Source::Watch).unwrap();
     assert_eq!(errors(&setting), [""; 0]);
+    assert_eq!(look(&setting).await.unwrap()["conditions"][0]["status"], "True");
 }
 
 #[tokio::test]

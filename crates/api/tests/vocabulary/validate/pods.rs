@@ -121,6 +121,14 @@ use super::{errors, job, pod, role, spec};
     "containers: [{name: t, image: i, env: [{name: 'A=1'}]}]",
     "containers[0].env[0].name: \"A=1\" is no name of a variable: use printable ASCII characters without '='"
 )]
+#[case::a_value_that_no_variable_can_have(
+    "containers: [{name: t, image: i, env: [{name: A, value: \"a\\0b\"}]}]",
+    "containers[0].env[0].value: has the character NUL, which no variable can have: remove it"
+)]
+#[case::one_of_an_init_container(
+    "containers: [{name: t, image: i}], initContainers: [{name: u, image: i, env: [{name: A, value: \"\\0\"}]}]",
+    "initContainers[0].env[0].value: has the character NUL, which no variable can have: remove it"
+)]
 #[case::no_port(
     "containers: [{name: t, image: i, ports: [{containerPort: 70000}]}]",
     "containers[0].ports[0].containerPort: 70000 is no port: give a number from 1 to 65535"

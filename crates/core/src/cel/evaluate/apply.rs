@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{Evaluation, Function, Pod, mistyped};
 use crate::cel::fault::Fault;
 use crate::cel::json;
+use crate::cel::subject::RoleFacts;
 use crate::cel::value::Value;
 
 /// How many steps it counts to write the name of a host.
@@ -61,7 +62,7 @@ impl Evaluation<'_> {
         let facts = self.subject.roles.get(role).ok_or_else(mistyped)?;
         match function {
             Function::RoleName => Ok(Value::Text(facts.name.clone())),
-            Function::RoleReplicas => Ok(Value::Int(facts.replicas)),
+            Function::RoleReplicas => Ok(Value::Int(facts.replicas())),
             Function::RoleHosts => Ok(self.subject.hosts(role)),
             _ => Err(mistyped()),
         }
@@ -79,7 +80,7 @@ impl Evaluation<'_> {
                     .subject
                     .role(name)
                     .and_then(|role| self.subject.roles.get(role));
-                Ok(Value::Int(role.map_or(0, |role| role.replicas)))
+                Ok(Value::Int(role.map_or(0, RoleFacts::replicas)))
             }
             (Function::HostOfRank, Value::Int(rank)) => {
                 self.meter.spend(STEPS_OF_HOST)?;
@@ -122,9 +123,9 @@ impl Evaluation<'_> {
             (Function::HostOf, Value::Text(role), Value::Int(index)) => {
                 self.meter.spend(STEPS_OF_HOST)?;
                 let role = self.subject.role(role);
-                let host = role.and_then(|role| self.subject.host(role, *index));
+                let host = role.and_then(|role| self.subject.host_at(role, *index));
                 let facts = role.and_then(|role| self.subject.roles.get(role));
-                host.ok_or_else(|| out_of_range(*index, facts.map_or(0, |facts| facts.replicas)))
+                host.ok_or_else(|| out_of_range(*index, facts.map_or(0, RoleFacts::replicas)))
             }
             (Function::Index, Value::List(items), Value::Int(index)) => {
                 let item = usize::try_from(*index).ok().and_then(|at| items.get(at));

@@ -195,6 +195,13 @@ fn options_of_bagua_with_an_etcd(#[case] options: &str, #[case] said: &str) {
 }
 
 #[test]
+fn one_worker_is_no_workers() {
+    let alone = job("bagua", "minReplicas: 2", &[("etcd", 1), ("worker", 1)]);
+    let said = "spec.framework.bagua.minReplicas: there is 1 worker: give 1, or leave it out";
+    assert_eq!(errors(&alone), [said]);
+}
+
+#[test]
 fn there_are_ports_for_every_worker() {
     let workers = |replicas| errors(&job("bagua", "", &[("etcd", 1), ("worker", replicas)]));
     assert_eq!(workers(9009), [""; 0]);

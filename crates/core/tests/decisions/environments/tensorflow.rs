@@ -172,17 +172,19 @@ fn only_dynamic_workers_can_be_added_while_others_run() {
     }
 }
 
+fn config_of(job: &Job<'_>, role: usize, index: i32) -> String {
+    let pod = build::pod(job, &Settings::default(), PodKey { role, index }).unwrap();
+    let main = pod.spec.unwrap().containers.remove(0);
+    let found = main.env.into_iter().flatten().find(|var| var.name == "TF_CONFIG");
+    found.unwrap().value.unwrap()
+}
+
 /// `TF_CONFIG` grows with the job, and so would planning with its square.
 #[test]
 fn the_cluster_is_made_once_for_all_pods() {
     let object = job("tensorflow", "", &[("chief", 1), ("ps", 99), ("worker", 900)]);
     let job = Job::parse(&object).unwrap();
-    let config = |role, index| {
-        let pod = build::pod(&job, &Settings::default(), PodKey { role, index }).unwrap();
-        let main = pod.spec.unwrap().containers.remove(0);
-        let found = main.env.into_iter().flatten().find(|var| var.name == "TF_CONFIG");
-        found.unwrap().value.unwrap()
-    };
+    let config = |role, index| config_of(&job, role, index);
     config(0, 0);
     let cluster = || job.common(|| panic!("it is made when the first pod is"));
     let address = cluster().as_ptr();
@@ -193,4 +195,22 @@ fn the_cluster_is_made_once_for_all_pods() {
     let cluster: Value = serde_json::from_str(cluster()).unwrap();
     let sizes = ["chief", "ps", "worker"].map(|role| cluster[role].as_array().unwrap().len());
     assert_eq!(sizes, [1, 99, 900]);
+}
+
+#[test]
+fn so_it_is_for_all_evaluators_of_dynamic_workers() {
+    let roles = [("chief", 1), ("evaluator", 3), ("ps", 2), ("worker", 2)];
+    let object = job("tensorflow", "dynamicWorkers: true", &roles);
+    let job = Job::parse(&object).unwrap();
+    let config = |role, index| config_of(&job, role, index);
+    let servers_first = config(3, 0);
+    let of_chief = config(0, 0);
+    let cluster: &String = job
+        .common_value(|| panic!("it is made when the first pod is that knows all"))
+        .unwrap();
+    assert!(of_chief.starts_with(&format!("{{\"cluster\":{cluster},\"task\":")));
+    for index in 0..3 {
+        assert!(config(1, index).starts_with(&format!("{{\"cluster\":{cluster},\"task\":")));
+    }
+    assert_eq!(config(3, 0), servers_first, "workers know the servers alone");
 }

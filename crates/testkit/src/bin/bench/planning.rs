@@ -1,5 +1,5 @@
-//! The cost of decisions alone: one plan for a job whose pods know of each other, and all its pods,
-//! built. Nothing here needs a cluster.
+//! The cost of decisions alone: one plan for a job whose pods know of each other, what all its pods
+//! find, and all its pods, built. Nothing here needs a cluster.
 
 mod declared;
 
@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use trainyard_api::TrainingJob;
-use trainyard_core::job::Job;
+use trainyard_core::job::{Env, Job};
 use trainyard_core::local_state::LocalState;
 use trainyard_core::plan::{Step, plan};
 use trainyard_core::registry::Registry;
@@ -24,6 +24,8 @@ use super::stats::{median, spread};
 /// One measurement.
 struct Cost {
     plan: f64,
+    /// The variables of all pods, for which a plan has no need.
+    variables: f64,
     build: f64,
     memory: f64,
 }
@@ -40,10 +42,19 @@ impl Session {
             let name = format!("planning tensorflow, {pods} pods");
             let of = |part: fn(&Cost) -> f64| costs.iter().map(part).collect::<Vec<f64>>();
             let (plans, builds, memory) = (of(|c| c.plan), of(|c| c.build), of(|c| c.memory));
+            let variables = of(|c| c.variables);
             let target = (pods <= 1000).then_some(20.0);
             let told = if is_dynamic { "dynamicWorkers; " } else { "" };
             let detail = |all: &[f64]| format!("{told}{}", spread(all));
             self.figure(&name, "plan", median(&plans), "ms", target, detail(&plans));
+            self.figure(
+                &name,
+                "variables of all pods",
+                median(&variables),
+                "ms",
+                target,
+                detail(&variables),
+            );
             self.figure(
                 &name,
                 "all pods, built",
@@ -112,8 +123,17 @@ fn cost(job: &TrainingJob, registry: &Registry) -> Result<Cost> {
     let planned = started.elapsed();
     ensure!(!matches!(step, Step::Done), "nothing to do for a new job");
 
+    let parse = || Job::parse_with(job, &frameworks).map_err(|errors| anyhow::anyhow!("{errors:?}"));
     let started = Instant::now();
-    let parsed = Job::parse_with(job, &frameworks).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
+    let parsed = parse()?;
+    for key in parsed.keys() {
+        let found = parsed.framework.contribution(&parsed, &settings, key);
+        ensure!(found.env != Env::default(), "no variables");
+    }
+    let told = started.elapsed();
+
+    let started = Instant::now();
+    let parsed = parse()?;
     let mut bytes = 0;
     // The operator has one request for each of its 32 permits in hand, not all of them.
     for key in parsed.keys() {
@@ -125,6 +145,7 @@ fn cost(job: &TrainingJob, registry: &Registry) -> Result<Cost> {
     let most = memory_mib(std::process::id(), "VmHWM")?;
     Ok(Cost {
         plan: planned.as_secs_f64() * 1e3,
+        variables: told.as_secs_f64() * 1e3,
         build: built.as_secs_f64() * 1e3,
         memory: (most - before).max(0.0),
     })
