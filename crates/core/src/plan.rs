@@ -46,6 +46,9 @@ pub struct Plan {
     /// Writes that are safe only once the status is written: they destroy evidence, or create what
     /// the status must explain.
     after_status: Vec<Action>,
+    /// All that waits for the status are deletions of pods that have left by a change of size, and
+    /// others are about to leave: one write may tell of all.
+    others_leave: bool,
     /// Writes for what should happen by itself and may not: pods that the observer has told to
     /// start may still wait, or may lack their Secret.
     when_overdue: Vec<Action>,

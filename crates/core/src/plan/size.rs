@@ -1,6 +1,8 @@
 //! Records the size of an elastic job, the change of it that is under way, and a job that has too
 //! few pods to train.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use trainyard_api::names::{LABEL_JOB, LABEL_ROLE};
 use trainyard_api::{
@@ -11,10 +13,10 @@ use super::{Plan, after, event, group};
 use crate::assess::Assessment;
 use crate::indices;
 use crate::job::{Job, members_of, retired_indices};
-use crate::model::PodKey;
+use crate::model::{Action, PodKey};
 use crate::scaling::{Resize, RestartStage};
 use crate::status::{condition, set_condition, time};
-use crate::view::View;
+use crate::view::{PodRow, View};
 
 /// Writes the size of a job, and what changes about it.
 pub(super) fn record(
@@ -227,6 +229,19 @@ pub(super) fn runs_on(status: &TrainingJobStatus) -> bool {
     let runs = |role: &RoleStatus| role.phase == RolePhase::Running || role.phase.is_terminal();
     let scaling = status.scaling.as_deref();
     scaling.is_some_and(|scaling| !scaling.restarts_all() || status.roles.iter().all(runs))
+}
+
+/// Returns true if a change of size goes on, and all that waits for the status are deletions of
+/// pods that have left. A pod that still runs is deleted at once: that is how it is asked.
+pub(super) fn others_leave(job: &Job<'_>, view: &View<'_>, status: &TrainingJobStatus, plan: &Plan) -> bool {
+    let scaling = status.scaling.as_deref();
+    if scaling.is_none_or(|scaling| scaling.victims.is_none()) {
+        return false;
+    }
+    let is_surplus = |row: &&PodRow| row.has_ended() && job.key(&row.name).is_none();
+    let left: HashSet<&str> = view.pods.iter().filter(is_surplus).map(|row| &*row.uid).collect();
+    let mut actions = plan.after_status.iter();
+    actions.all(|action| matches!(action, Action::DeletePod { uid, .. } if left.contains(&**uid)))
 }
 
 /// When a job that is paused fails.

@@ -289,6 +289,13 @@ impl World {
         panic!("never quiet: {:#?}", self.plan());
     }
 
+    /// The operator works for a second, after which statuses are written that wait for others.
+    pub fn reconcile_for_a_second(&mut self) -> Plan {
+        self.reconcile();
+        self.tick(1);
+        self.reconcile()
+    }
+
     /// The operator makes one plan and dies after that many writes; returns whether it had more to
     /// write.
     pub fn crash_after(&mut self, writes: usize) -> bool {

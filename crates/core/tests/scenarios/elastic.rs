@@ -105,7 +105,7 @@ fn pods_that_leave_are_told_and_deleted_when_they_have_left() {
 
     // However they end: they were told to.
     world.fail("mnist-worker-3", 1);
-    world.reconcile();
+    world.reconcile_for_a_second();
     assert_eq!(pods(&world), "0 1 2");
     assert_eq!(world.status().replicas, Some(3));
     world.succeed("mnist-worker-2");
@@ -129,7 +129,7 @@ fn every_step_is_in_the_status() {
     world.reconcile();
     assert_eq!(step(&world), ScalingStep::Requested, "one of two");
     report(&mut world, "mnist-worker-3", DrainState::CheckpointDone);
-    world.reconcile();
+    world.reconcile_for_a_second();
     assert_eq!(step(&world), ScalingStep::Acknowledged);
     let scaling = world.status().scaling.unwrap();
     assert_eq!(scaling.acknowledged.as_deref(), Some("2-3"));
@@ -143,6 +143,61 @@ fn every_step_is_in_the_status() {
     report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
     world.reconcile();
     assert_eq!(step(&world), ScalingStep::CheckpointDone);
+}
+
+/// Every pod is one deletion. What the pods say one after the other costs no write each, nor does
+/// it if they leave one after the other.
+#[test]
+fn a_change_costs_six_writes_and_one_for_each_pod() {
+    let mut world = running(elastic(12, |_| {}));
+    let leaving: Vec<String> = (2..12).map(|index| format!("mnist-worker-{index}")).collect();
+    wait(&mut world);
+    let before = world.log.statuses;
+    scale(&mut world, 2);
+    world.reconcile();
+    assert_eq!(victims(&world).as_deref(), Some("2-11"));
+    for state in [DrainState::Acknowledged, DrainState::CheckpointDone] {
+        for pod in &leaving {
+            world.tick(1);
+            report(&mut world, pod, state);
+            world.reconcile();
+        }
+    }
+    assert_eq!(world.status().scaling.unwrap().step, ScalingStep::CheckpointDone);
+    for pod in &leaving {
+        world.succeed(pod);
+        world.reconcile();
+    }
+    let (statuses, deleted) = (world.log.statuses - before, world.log.deleted.len());
+    assert_eq!((deleted, world.phase()), (10, Some(Running)));
+    assert!(statuses <= 6, "{statuses} writes of the status");
+}
+
+#[test]
+fn pods_that_leave_within_a_second_are_one_write() {
+    let mut world = running(elastic(5, |_| {}));
+    scale(&mut world, 2);
+    world.reconcile();
+    world.succeed("mnist-worker-4");
+    let plan = world.reconcile();
+    assert_eq!(World::due(&plan), None, "only the status waits");
+    assert_eq!(
+        (pods(&world), members(&world)),
+        ("0 1 2 3 4".to_owned(), (5, None))
+    );
+    world.succeed("mnist-worker-3");
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1 2 3 4");
+    let before = world.log.statuses;
+    world.tick(1);
+    world.reconcile();
+    assert_eq!((pods(&world), members(&world)), ("0 1 2".to_owned(), (3, None)));
+    assert_eq!(world.log.statuses - before, 1);
+    // The last one is waited for by nobody.
+    world.succeed("mnist-worker-2");
+    world.reconcile();
+    assert_eq!((pods(&world), world.phase()), ("0 1".to_owned(), Some(Running)));
+    assert_eq!(world.log.statuses - before, 2);
 }
 
 #[test]
@@ -176,10 +231,10 @@ fn who_does_not_leave_in_time_is_deleted() {
     scale(&mut world, 2);
     world.reconcile();
     report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
-    let plan = world.reconcile();
+    let plan = world.reconcile_for_a_second();
     let deadline = world.status().scaling.unwrap().deadline.unwrap().0;
     assert_eq!(plan.wake_at(), Some(deadline));
-    world.tick(59);
+    world.tick(58);
     world.reconcile();
     assert_eq!(pods(&world), "0 1 2");
     world.tick(1);
@@ -481,7 +536,12 @@ fn an_operator_that_dies_at_any_write_deletes_nobody_who_has_not_left() {
         operator(world);
         assert_eq!(pods(world), "0 1 2 3", "they have not left");
         world.fail("mnist-worker-2", 1);
-        operator(world);
+        // One that has just been started waits for others anew.
+        for _ in 0..3 {
+            operator(world);
+            report(world, "mnist-worker-3", DrainState::Acknowledged);
+            world.tick(1);
+        }
         assert_eq!(pods(world), "0 1 3");
         world.tick(300);
         operator(world);

@@ -103,7 +103,7 @@ fn all_pods_are_told_and_start_anew_at_the_new_size() {
     );
 
     report(&mut world, "mnist-master-0", DrainState::Acknowledged);
-    world.reconcile();
+    world.reconcile_for_a_second();
     assert_eq!(step(&world), Some(ScalingStep::Acknowledged));
     report(&mut world, "mnist-master-0", DrainState::CheckpointDone);
     world.tick(100);
@@ -180,12 +180,12 @@ fn who_does_not_leave_in_time_is_deleted() {
     scale(&mut world, 3);
     world.reconcile();
     report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
-    let plan = world.reconcile();
+    let plan = world.reconcile_for_a_second();
     assert_eq!(
         plan.wake_at(),
         world.status().scaling.unwrap().deadline.map(|at| at.0)
     );
-    world.tick(59);
+    world.tick(58);
     world.reconcile();
     assert_eq!(pods(&world), "worker-0 worker-1");
     world.tick(1);
@@ -505,7 +505,7 @@ fn what_a_pod_has_said_is_in_the_status() {
     scale(&mut world, 3);
     world.reconcile();
     report(&mut world, "mnist-worker-1", DrainState::Acknowledged);
-    world.reconcile();
+    world.reconcile_for_a_second();
     let roles = world.status().scaling.unwrap().roles;
     assert_eq!(roles[1].acknowledged.as_deref(), Some("1"));
     world.local = LocalState::default();
