@@ -9,6 +9,7 @@ mod describe;
 mod exec_right;
 mod finished;
 mod group;
+mod leave;
 mod objections;
 pub mod pace;
 mod progress;
@@ -25,7 +26,7 @@ use trainyard_api::{JobPhase, Reason, TrainingJob, TrainingJobStatus};
 
 use crate::job::Job;
 use crate::local_state::{LocalState, Waits};
-use crate::model::{Action, JobEvent, StatusWrite};
+use crate::model::{Action, DrainSummary, JobEvent, StatusWrite};
 use crate::scaling;
 use crate::status;
 use crate::view::View;
@@ -53,6 +54,7 @@ pub struct Plan {
     /// start may still wait, or may lack their Secret.
     when_overdue: Vec<Action>,
     events: Vec<JobEvent>,
+    drain: DrainSummary,
     wake_at: Option<Timestamp>,
     waits: Waits,
     moot_backoffs: Vec<Action>,
@@ -83,6 +85,8 @@ pub struct StatusChange {
     pub status: Box<TrainingJobStatus>,
     /// Events to send when the status is written.
     pub events: Vec<JobEvent>,
+    /// What to count then.
+    pub drain: DrainSummary,
     /// Actions that are safe only when the status is written.
     pub then: Vec<Action>,
 }
@@ -104,6 +108,7 @@ impl Plan {
             StatusWrite::Changed(status, _) => Step::WriteStatus(StatusChange {
                 status,
                 events: self.events,
+                drain: self.drain,
                 then: self.after_status,
             }),
             // The status has recorded it already.
@@ -169,6 +174,7 @@ pub fn plan(view: &View<'_>) -> Plan {
     let mut plan = decide(view);
     progress::report(view, &mut plan);
     checkpoint::record(view, &mut plan);
+    leave::measure(view, &mut plan);
     pace::pace(&mut plan, view);
     plan
 }

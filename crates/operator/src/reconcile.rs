@@ -238,7 +238,12 @@ impl Reconciler {
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<ReconcileResult> {
-        let StatusChange { status, events, then } = change;
+        let StatusChange {
+            status,
+            events,
+            then,
+            ..
+        } = change;
         let metadata = job.metadata.clone();
         let before = job.status.as_ref().map(StatusSummary::of).unwrap_or_default();
         match self.writer.write_status(target, job, &status).await {

@@ -9,7 +9,7 @@ use trainyard_api::{
     ConditionType, JobPhase, Reason, Refill, RolePhase, RoleStatus, Scaling, TrainingJobStatus,
 };
 
-use super::{Plan, after, event, group};
+use super::{Plan, after, event, group, leave};
 use crate::assess::Assessment;
 use crate::indices;
 use crate::job::{Job, members_of, retired_indices};
@@ -33,6 +33,9 @@ pub(super) fn record(
     status.target_replicas = resize.target.or(status.target_replicas);
     status.selector = Some(format!("{LABEL_JOB}={},{LABEL_ROLE}={}", job.name, role.name));
     let before = std::mem::replace(&mut status.scaling, resize.scaling.clone().map(Box::new));
+    if let Some(before) = &before {
+        leave::report(job, view, before, resize, plan);
+    }
     if let Some(scaling) = &resize.scaling {
         record_stage(job, view, before.as_deref(), scaling, status, plan);
     }

@@ -5,6 +5,7 @@ use trainyard_api::JobPhase::{Failed, Paused, Running, Scaling, Starting, Succee
 use trainyard_api::{Elastic, Refill, ScalingStep, StartAt, TrainingJob, ValidSizes};
 use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::local_state::LocalState;
+use trainyard_core::model::{DrainSummary, ForcedRemoval};
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, with_agent};
@@ -143,6 +144,86 @@ fn every_step_is_in_the_status() {
     report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
     world.reconcile();
     assert_eq!(step(&world), ScalingStep::CheckpointDone);
+}
+
+fn events(world: &World) -> Vec<&str> {
+    world.log.events.iter().map(|event| &*event.message).collect()
+}
+
+#[test]
+fn users_are_told_of_every_step_and_of_all_who_leave() {
+    let mut world = running(elastic(6, |elastic| elastic.drain_timeout_seconds = Some(60)));
+    scale(&mut world, 2);
+    world.reconcile();
+    let before = world.log.events.len();
+    for pod in ["mnist-worker-2", "mnist-worker-3", "mnist-worker-4"] {
+        report(&mut world, pod, DrainState::Acknowledged);
+        world.reconcile();
+    }
+    assert_eq!(world.log.events.len(), before, "one says nothing");
+    world.tick(10);
+    world.reconcile();
+    for pod in ["mnist-worker-2", "mnist-worker-3"] {
+        report(&mut world, pod, DrainState::CheckpointDone);
+        world.succeed(pod);
+        world.reconcile();
+    }
+    world.tick(49);
+    world.reconcile();
+    world.tick(1);
+    world.reconcile();
+    let told = events(&world);
+    assert_eq!(
+        told[before..],
+        [
+            "From 6 to 2 pods: 2-4 know that they are to leave.",
+            "From 6 to 2 pods: 5 say nothing, and are asked by SIGTERM.",
+            "From 6 to 2 pods: 2-3 have left.",
+            "From 6 to 2 pods: 4 have not left in time, and are asked by SIGTERM.",
+            "The role worker has 2 pods.",
+            "All roles run (3 pods).",
+        ]
+    );
+    let forced: Vec<_> = world.log.drains.iter().flat_map(|drain| &drain.forced).collect();
+    assert_eq!(
+        forced,
+        [(&ForcedRemoval::Silent, &1), (&ForcedRemoval::TimedOut, &1)]
+    );
+    let seconds: Vec<_> = world
+        .log
+        .drains
+        .iter()
+        .filter_map(|drain| drain.seconds)
+        .collect();
+    assert_eq!(seconds, [60]);
+}
+
+#[test]
+fn users_are_told_of_checkpoints() {
+    let mut world = running(elastic(3, |_| {}));
+    scale(&mut world, 2);
+    world.reconcile();
+    let before = world.log.events.len();
+    report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
+    world.reconcile();
+    world.tick(7);
+    world.succeed("mnist-worker-2");
+    world.reconcile();
+    assert_eq!(
+        events(&world)[before..],
+        [
+            "From 3 to 2 pods: 2 know that they are to leave.",
+            "From 3 to 2 pods: 2 have saved their work.",
+            "From 3 to 2 pods: 2 have left.",
+            "The role worker has 2 pods.",
+            "All roles run (3 pods).",
+        ]
+    );
+    let expected = DrainSummary {
+        seconds: Some(7),
+        ..DrainSummary::default()
+    };
+    assert_eq!(world.log.drains, [expected], "others train on: no step is lost");
 }
 
 /// Every pod is one deletion. What the pods say one after the other costs no write each, nor does
