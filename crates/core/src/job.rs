@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use trainyard_api::{
-    AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, NodeDownPolicy, Placement,
-    PodQuorum, RestartPolicy, RestartScope, RoleSet, TrainingJob,
+    AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, Dialect, NodeDownPolicy,
+    Placement, PodQuorum, RestartPolicy, RestartScope, RoleSet, TrainingJob,
 };
 
 use crate::dialect;
@@ -202,6 +202,14 @@ impl<'a> Job<'a> {
         } else {
             is_elastic
         }
+    }
+
+    /// Returns true if a pod of a role that fails costs nothing, and is the cause of no other end.
+    /// In et-operator a worker that was lost is one worker less, and launchers alone spend the
+    /// budget.
+    pub(crate) fn forgives_failures(&self, role: usize) -> bool {
+        let is_elastic = self.elastic.is_some_and(|elastic| elastic.role == role);
+        is_elastic && dialect::of(self.object) == Dialect::Et
     }
 
     /// Returns true if a role can't come to its end without a pod, which decides for it.

@@ -199,7 +199,9 @@ pub(super) fn phase(
             deduced => deduced,
         };
     }
-    let Some(elastic) = job.elastic.filter(|_| !job.is_rigid()) else {
+    let restarts = status.restarts.as_ref();
+    let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
+    let Some(elastic) = job.elastic.filter(|_| !job.is_rigid() && !starts_anew) else {
         return deduced;
     };
     let Some(this) = assessment.roles.get(elastic.role) else {
