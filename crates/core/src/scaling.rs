@@ -381,7 +381,7 @@ impl<'a, 'b> Decision<'a, 'b> {
             Some(row) if self.view.node(row) != NodeState::Up => Preference::OnDownNode,
             Some(row) if !row.ready => Preference::NotReady,
             Some(row) if is_cordoned(row) => Preference::OnCordonedNode,
-            Some(_) => Preference::Youngest,
+            Some(_) => Preference::Last,
         }
     }
 
@@ -554,7 +554,7 @@ enum Preference {
     OnDownNode,
     NotReady,
     OnCordonedNode,
-    Youngest,
+    Last,
 }
 
 impl Preference {
@@ -564,7 +564,7 @@ impl Preference {
         Self::OnDownNode,
         Self::NotReady,
         Self::OnCordonedNode,
-        Self::Youngest,
+        Self::Last,
     ];
 
     fn describe(self) -> &'static str {
@@ -573,8 +573,8 @@ impl Preference {
             Self::NotRunning => "do not run yet",
             Self::OnDownNode => "on a node that is down",
             Self::NotReady => "not ready",
-            Self::OnCordonedNode => "on a cordoned node",
-            Self::Youngest => "the last ones",
+            Self::OnCordonedNode => "on a node that is about to go",
+            Self::Last => "the last ones",
         }
     }
 }
