@@ -360,6 +360,22 @@ fn rank_0_stays() {
     assert_eq!(victims(&world).as_deref(), Some("1-2"));
 }
 
+/// Ranks are places among the pods that there are.
+#[test]
+fn the_next_pod_has_rank_0_where_index_0_was_lost() {
+    let mut job = elastic(4, |elastic| elastic.refill = Some(Refill::Never));
+    job.spec.roles.remove(0);
+    let mut world = running(job);
+    world.fail("mnist-worker-0", 1);
+    world.settle();
+    assert_eq!(pods(&world), "1 2 3");
+    wait(&mut world);
+    world.pod_mut("mnist-worker-1").ready = false;
+    scale(&mut world, 1);
+    world.reconcile();
+    assert_eq!(victims(&world).as_deref(), Some("2-3"));
+}
+
 #[test]
 fn indices_of_pods_that_left_are_used_again() {
     let mut world = running(elastic(4, |_| {}));
