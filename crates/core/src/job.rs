@@ -273,8 +273,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Returns true if a pod has rank 0 now. Where pods train as one, the place of index 0 is always
-    /// taken. Elsewhere it may stay empty, and the next pod has rank 0.
+    /// Returns true if a pod has rank 0 now. Where pods train as one, the place of index 0 is
+    /// always taken. Elsewhere it may stay empty, and the next pod has rank 0.
     pub(crate) fn is_rank_zero(&self, pod: PodKey) -> bool {
         if self.framework.trains_as_one {
             pod == self.rank_zero()

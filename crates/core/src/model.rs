@@ -71,7 +71,8 @@ pub struct DrainSummary {
     pub seconds: Option<i64>,
     /// How many pods are deleted while they run.
     pub forced: BTreeMap<ForcedRemoval, u64>,
-    /// How many steps were done since the last checkpoint, if all pods have left and both are known.
+    /// How many steps were done since the last checkpoint, if all pods have left and both are
+    /// known.
     pub steps_lost: Option<i64>,
 }
 

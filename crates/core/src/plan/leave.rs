@@ -31,8 +31,8 @@ pub(super) fn report(job: &Job<'_>, view: &View<'_>, before: &Scaling, resize: &
     }
 }
 
-/// Adds how many steps are lost with pods that have all left: those since the last checkpoint. Where
-/// others train on, nothing is said.
+/// Adds how many steps are lost with pods that have all left: those since the last checkpoint.
+/// Where others train on, nothing is said.
 pub(super) fn measure(view: &View<'_>, plan: &mut Plan) {
     let Some(status) = plan.status.status().filter(|_| plan.drain.seconds.is_some()) else {
         return;
