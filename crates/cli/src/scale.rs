@@ -76,7 +76,7 @@ pub struct Args {
     clamp: bool,
 
     /// A program of the launcher's container that is run there with the pods that leave, or have
-    /// joined, as its one argument. If it fails, the job keeps its size.
+    /// joined, as its last argument. If it fails, the job keeps its size.
     #[arg(long, value_name = "FILE", conflicts_with = "to")]
     script: Option<String>,
 

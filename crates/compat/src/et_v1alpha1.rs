@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{
     CleanPodPolicy, CreatePolicy, Dialect, Elastic, FieldError, FrameworkSpec, HorovodController, HostFile,
-    HostFileFormat, LauncherOptions, Refill, RestartPolicy, RoleSpec, RunPolicy, TrainingJob,
+    HostFileFormat, LauncherOptions, Refill, RestartPolicy, RestartScope, RoleSpec, RunPolicy, TrainingJob,
     TrainingJobSpec,
 };
 
@@ -229,13 +229,15 @@ fn launcher(
         name: LAUNCHER.to_owned(),
         replicas: Some(1),
         template: templates::given(given.template, &format!("{LAUNCHER_AT}.template"), notes, errors)?,
-        // There, all pods are made anew with the launcher. Workers hold nothing that it needs, so
-        // it is the launcher alone, until a role can say that its end restarts the whole job
-        // (`restartScope: Job`).
         restart_policy: Some(match restarts {
             JobRestartPolicy::Never => RestartPolicy::Never,
             JobRestartPolicy::OnFailure => RestartPolicy::OnFailure,
         }),
+        // All pods are made anew with the launcher: a worker may be what it failed because of.
+        restart_scope: match restarts {
+            JobRestartPolicy::Never => None,
+            JobRestartPolicy::OnFailure => Some(RestartScope::Job),
+        },
         create_policy: Some(CreatePolicy::WhenDependenciesMet),
         ..RoleSpec::default()
     })

@@ -64,6 +64,11 @@ impl<'a> Ended<'a> {
         }
     }
 
+    /// Returns true if the pod failed and that costs nothing.
+    pub(crate) fn is_forgiven(&self, job: &Job<'_>) -> bool {
+        matches!(self.end, End::Failure(_)) && job.forgives_failures(self.key.role)
+    }
+
     /// Returns true if the pod counts as ended but its containers may still run.
     pub(crate) fn is_leaving(&self) -> bool {
         !self.is_deleted && self.row.is_some_and(PodRow::may_run)
@@ -482,6 +487,10 @@ impl<'a> RoleAssessor<'a, '_> {
         let retried =
             restart::replacement(self.role.restart_policy, end).filter(|_| !self.phase_before.is_terminal());
         match (retried, end) {
+            (Some(_), _) if ended.is_forgiven(self.job) => {
+                count_replaced(&mut self.this.tally, &ended);
+                self.add_restart(ended, RestartCause::Disruption);
+            }
             (Some(cause), _) => {
                 count_replaced(&mut self.this.tally, &ended);
                 self.add_restart(ended, cause);

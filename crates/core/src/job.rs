@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use trainyard_api::{
-    AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, NodeDownPolicy, Placement,
-    PodQuorum, RestartPolicy, RestartScope, RoleSet, TrainingJob,
+    AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, Dialect, NodeDownPolicy,
+    Placement, PodQuorum, RestartPolicy, RestartScope, RoleSet, TrainingJob,
 };
 
 use crate::dialect;
@@ -204,6 +204,14 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Returns true if a pod of a role that fails costs nothing, and is the cause of no other end.
+    /// In et-operator a worker that was lost is one worker less, and launchers alone spend the
+    /// budget.
+    pub(crate) fn forgives_failures(&self, role: usize) -> bool {
+        let is_elastic = self.elastic.is_some_and(|elastic| elastic.role == role);
+        is_elastic && dialect::of(self.object) == Dialect::Et
+    }
+
     /// Returns true if a role can't come to its end without a pod, which decides for it.
     pub(crate) fn decides_for_role(&self, pod: PodKey) -> bool {
         let role = self.roles.get(pod.role).filter(|_| pod.index == 0);
@@ -213,7 +221,7 @@ impl<'a> Job<'a> {
     /// Why a pod of the elastic role is never told to leave a job that goes on. `None` if it may
     /// be.
     pub(crate) fn why_it_stays(&self, pod: PodKey) -> Option<&'static str> {
-        if pod == self.rank_zero() {
+        if self.is_rank_zero(pod) {
             Some("is the pod of rank 0, which the others look for")
         } else if self.decides_for_role(pod) {
             Some("is the pod that decides whether its role has succeeded")
@@ -256,12 +264,22 @@ impl<'a> Job<'a> {
         by_rule.chain(any.filter(|_| self.framework.roles.is_empty()))
     }
 
-    /// The pod of rank 0.
+    /// The pod of rank 0, as long as no place of its role stays empty.
     pub fn rank_zero(&self) -> PodKey {
         let first = self.ranked_roles().next();
         PodKey {
             role: first.map_or(0, |(position, _)| position),
             index: 0,
+        }
+    }
+
+    /// Returns true if a pod has rank 0 now. Where pods train as one, the place of index 0 is
+    /// always taken. Elsewhere it may stay empty, and the next pod has rank 0.
+    pub(crate) fn is_rank_zero(&self, pod: PodKey) -> bool {
+        if self.framework.trains_as_one {
+            pod == self.rank_zero()
+        } else {
+            self.rank(pod) == 0
         }
     }
 

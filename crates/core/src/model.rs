@@ -2,6 +2,7 @@
 //!
 //! Every other module of this crate may use it, and it uses none of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trainyard_api::{DependencyState, Reason, TrainingJobStatus, names};
@@ -40,13 +41,49 @@ pub enum StatusWrite {
     Changed(Box<TrainingJobStatus>, Urgency),
 }
 
+/// Why a pod that was told to leave is deleted while it runs, which asks it by SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ForcedRemoval {
+    /// Its program has said nothing, or has no agent from which it could hear.
+    Silent,
+    /// Its program has said that it knows, and the time of the drain is over.
+    TimedOut,
+}
+
+impl ForcedRemoval {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Silent, Self::TimedOut];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Silent => "Silent",
+            Self::TimedOut => "TimedOut",
+        }
+    }
+}
+
+/// What has become of pods that were told to leave, as a status tells it. It is counted when that
+/// status is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainSummary {
+    /// How long the drain took, if it is over.
+    pub seconds: Option<i64>,
+    /// How many pods are deleted while they run.
+    pub forced: BTreeMap<ForcedRemoval, u64>,
+    /// How many steps were done since the last checkpoint, if all pods have left and both are
+    /// known.
+    pub steps_lost: Option<i64>,
+}
+
 /// How soon a status is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// Only counters or messages differ. It is written when the last write is some seconds old.
     Paced,
     /// Pods have succeeded. If they are deleted, only the status knows that. It is written a second
-    /// after the first success, so that many successes cost one write.
+    /// after the first success, so that many successes cost one write. The same holds for pods that
+    /// have left by a change of size.
     Batched,
     /// It is the first, and says only that the job starts. Most jobs run soon, and one write tells
     /// both.

@@ -9,6 +9,7 @@ mod describe;
 mod exec_right;
 mod finished;
 mod group;
+mod leave;
 mod objections;
 pub mod pace;
 mod progress;
@@ -25,7 +26,7 @@ use trainyard_api::{JobPhase, Reason, TrainingJob, TrainingJobStatus};
 
 use crate::job::Job;
 use crate::local_state::{LocalState, Waits};
-use crate::model::{Action, JobEvent, StatusWrite};
+use crate::model::{Action, DrainSummary, JobEvent, StatusWrite};
 use crate::scaling;
 use crate::status;
 use crate::view::View;
@@ -46,10 +47,14 @@ pub struct Plan {
     /// Writes that are safe only once the status is written: they destroy evidence, or create what
     /// the status must explain.
     after_status: Vec<Action>,
+    /// All that waits for the status are deletions of pods that have left by a change of size, and
+    /// others are about to leave: one write may tell of all.
+    others_leave: bool,
     /// Writes for what should happen by itself and may not: pods that the observer has told to
     /// start may still wait, or may lack their Secret.
     when_overdue: Vec<Action>,
     events: Vec<JobEvent>,
+    drain: DrainSummary,
     wake_at: Option<Timestamp>,
     waits: Waits,
     moot_backoffs: Vec<Action>,
@@ -80,6 +85,8 @@ pub struct StatusChange {
     pub status: Box<TrainingJobStatus>,
     /// Events to send when the status is written.
     pub events: Vec<JobEvent>,
+    /// What to count then.
+    pub drain: DrainSummary,
     /// Actions that are safe only when the status is written.
     pub then: Vec<Action>,
 }
@@ -101,6 +108,7 @@ impl Plan {
             StatusWrite::Changed(status, _) => Step::WriteStatus(StatusChange {
                 status,
                 events: self.events,
+                drain: self.drain,
                 then: self.after_status,
             }),
             // The status has recorded it already.
@@ -166,6 +174,7 @@ pub fn plan(view: &View<'_>) -> Plan {
     let mut plan = decide(view);
     progress::report(view, &mut plan);
     checkpoint::record(view, &mut plan);
+    leave::measure(view, &mut plan);
     pace::pace(&mut plan, view);
     plan
 }

@@ -8,7 +8,7 @@
 
 mod rigid;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -21,7 +21,7 @@ use trainyard_contract::drain::DrainState;
 use crate::indices;
 use crate::job::{ElasticRole, Job, retired_indices};
 use crate::members::Members;
-use crate::model::PodKey;
+use crate::model::{ForcedRemoval, PodKey};
 use crate::requested_size::RequestedSize;
 use crate::status::time;
 use crate::view::{NodeState, PodPhase, PodRow, View};
@@ -45,6 +45,8 @@ pub(crate) struct Resize {
     pub refused: Option<String>,
     /// The request that is carried out with this plan.
     pub fulfilled: Option<ScaleRequestRef>,
+    /// The pods that were told to leave, still run, and are not waited for any more.
+    pub forced: BTreeMap<PodKey, ForcedRemoval>,
     /// Since when this process waits for pods to say that they know that they should leave.
     pub unacknowledged_since: Option<Instant>,
     /// When to decide again even if nothing changes.
@@ -204,6 +206,7 @@ impl<'a, 'b> Decision<'a, 'b> {
             finished: None,
             refused: None,
             fulfilled: None,
+            forced: BTreeMap::new(),
             unacknowledged_since: None,
             wake_at: None,
         }
@@ -378,7 +381,7 @@ impl<'a, 'b> Decision<'a, 'b> {
             Some(row) if self.view.node(row) != NodeState::Up => Preference::OnDownNode,
             Some(row) if !row.ready => Preference::NotReady,
             Some(row) if is_cordoned(row) => Preference::OnCordonedNode,
-            Some(_) => Preference::Youngest,
+            Some(_) => Preference::Last,
         }
     }
 
@@ -461,11 +464,23 @@ impl<'a, 'b> Decision<'a, 'b> {
         let has_left = |index: i32| {
             let row = self.row(index);
             row.is_none_or(|row| row.has_ended() || row.phase == PodPhase::Pending)
-                || until(index).is_none_or(|until| until <= self.view.now)
         };
+        let is_over = |index: i32| until(index).is_none_or(|until| until <= self.view.now);
         let members = self
             .members
-            .without(|index| victims.contains(&index) && has_left(index));
+            .without(|index| victims.contains(&index) && (has_left(index) || is_over(index)));
+        let is_forced =
+            |index: &i32| self.members.contains(*index) && !members.contains(*index) && !has_left(*index);
+        let forced = victims.iter().copied().filter(is_forced).map(|index| {
+            let role = self.elastic.role;
+            let why = if acknowledged.contains(&index) {
+                ForcedRemoval::TimedOut
+            } else {
+                ForcedRemoval::Silent
+            };
+            (PodKey { role, index }, why)
+        });
+        let forced = forced.collect();
         let staying = || victims.iter().filter(|index| members.contains(**index));
         let step = if staying().all(|index| checkpointed.contains(index)) {
             ScalingStep::CheckpointDone
@@ -492,6 +507,7 @@ impl<'a, 'b> Decision<'a, 'b> {
             scaling: (!is_done).then_some(scaling),
             target: None,
             refused: None,
+            forced,
             unacknowledged_since: is_silent.then_some(waits_since),
             wake_at,
         }
@@ -538,7 +554,7 @@ enum Preference {
     OnDownNode,
     NotReady,
     OnCordonedNode,
-    Youngest,
+    Last,
 }
 
 impl Preference {
@@ -548,7 +564,7 @@ impl Preference {
         Self::OnDownNode,
         Self::NotReady,
         Self::OnCordonedNode,
-        Self::Youngest,
+        Self::Last,
     ];
 
     fn describe(self) -> &'static str {
@@ -557,8 +573,8 @@ impl Preference {
             Self::NotRunning => "do not run yet",
             Self::OnDownNode => "on a node that is down",
             Self::NotReady => "not ready",
-            Self::OnCordonedNode => "on a cordoned node",
-            Self::Youngest => "the last ones",
+            Self::OnCordonedNode => "on a node that is about to go",
+            Self::Last => "the last ones",
         }
     }
 }

@@ -3,7 +3,8 @@
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use trainyard_api::{
-    ConditionType, FieldError, JobPhase, Reason, RoleStatus, TrainingJob, TrainingJobStatus,
+    ConditionType, FieldError, JobPhase, Reason, RoleStatus, Scaling, ScalingStep, TrainingJob,
+    TrainingJobStatus,
 };
 
 use crate::model::{StatusWrite, Urgency};
@@ -87,7 +88,7 @@ pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> 
         Urgency::Starting
     } else if without_counters(old) != without_counters(&new) {
         Urgency::Now
-    } else if has_run(&new) && successes(old) != successes(&new) {
+    } else if has_run(&new) && successes(old) != successes(&new) || leaving(old) != leaving(&new) {
         Urgency::Batched
     } else {
         Urgency::Paced
@@ -129,11 +130,49 @@ fn successes(status: &TrainingJobStatus) -> Vec<(&str, Option<&str>)> {
         .collect()
 }
 
+/// How far the pods are that leave by a change of size, and how many pods that leaves.
+fn leaving(status: &TrainingJobStatus) -> Option<(ScalingStep, Option<i32>)> {
+    let scaling = status.scaling.as_deref()?;
+    Some((scaling.step, status.replicas))
+}
+
+/// Returns true if a change of size goes on as it was decided: pods may have said something since,
+/// or have left.
+pub(crate) fn keeps_scaling(old: &TrainingJobStatus, new: &TrainingJobStatus) -> bool {
+    let decided = |status: &TrainingJobStatus| status.scaling.as_deref().map(without_reports);
+    decided(old) == decided(new)
+}
+
+/// A change of size without what the pods have said that leave, but for the end of all that they
+/// have to do. Their agents say it again to an operator that does not know it, so that it can be
+/// written later.
+fn without_reports(scaling: &Scaling) -> Scaling {
+    let mut scaling = scaling.clone();
+    (scaling.acknowledged, scaling.checkpointed) = (None, None);
+    for role in &mut scaling.roles {
+        (role.acknowledged, role.checkpointed) = (None, None);
+    }
+    if scaling.step == ScalingStep::Acknowledged {
+        scaling.step = ScalingStep::Requested;
+    }
+    scaling
+}
+
 /// The part of a status that users and decisions depend on at once. The rest are counters, and
 /// sentences about them. The end of a role is included, because its pods may be deleted the next
-/// moment, and with them the evidence.
+/// moment, and with them the evidence. Pods that leave are not deleted before the status has fewer.
 fn without_counters(status: &TrainingJobStatus) -> TrainingJobStatus {
     let mut status = status.clone();
+    if let Some(scaling) = &mut status.scaling {
+        **scaling = without_reports(scaling);
+        if scaling.victims.is_some() {
+            status.replicas = None;
+            let rules = status.accepted_rules.iter_mut();
+            for role in rules.flat_map(|rules| &mut rules.roles) {
+                (role.replicas, role.members) = (0, None);
+            }
+        }
+    }
     status.ready = None;
     status.progress = None;
     let ended = status.roles.iter().filter(|role| role.phase.is_terminal());

@@ -69,7 +69,7 @@ pub trait Nodes {
     /// The state of a node.
     fn state(&self, name: &str) -> NodeState;
 
-    /// Whether a node was cordoned: somebody is about to take it away.
+    /// Whether somebody is about to take a node away: it was cordoned, or has a taint that says so.
     fn is_cordoned(&self, name: &str) -> bool;
 }
 

@@ -17,6 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 use trainyard_api::{JobPhase, RestartCause, ScaleKind, ScaleReason};
 use trainyard_core::foreign::ForeignKind;
+use trainyard_core::model::DrainSummary;
 
 pub(crate) use labels::{Kind, Outcome, Review, Verb};
 pub(crate) use subject::{Foreign, Subject};
@@ -63,6 +64,11 @@ struct ScaleLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhyLabels {
+    why: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
     kind: Subject,
 }
@@ -93,6 +99,9 @@ pub struct Metrics {
     incidents: Family<CauseLabels, Counter>,
     incident_seconds: Histogram,
     scale_requests: Family<ScaleLabels, Counter>,
+    drain_seconds: Histogram,
+    forced_removals: Family<WhyLabels, Counter>,
+    drain_steps_lost: Histogram,
     leader: Gauge,
     watch_restarts: Family<KindLabels, Counter>,
     reviews: Family<ReviewLabels, Counter>,
@@ -131,6 +140,17 @@ impl Metrics {
         ]);
         let help = "How long jobs did not run because of an incident";
         registry.register("incident_seconds", help, incident_seconds.clone());
+        // From a program that has nothing to save to one whose checkpoint takes the whole timeout.
+        let drain_seconds = Histogram::new([
+            1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+        ]);
+        let help = "How long pods that were told to leave took, until nobody waited for any of them";
+        registry.register("drain_seconds", help, drain_seconds.clone());
+        let drain_steps_lost = Histogram::new([
+            0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10_000.0,
+        ]);
+        let help = "Steps done since the last checkpoint when all pods of a job had left to start anew";
+        registry.register("drain_steps_lost", help, drain_steps_lost.clone());
         let to = &mut registry;
         let metrics = Self {
             reconcile_seconds,
@@ -154,6 +174,13 @@ impl Metrics {
                 "scale_requests",
                 "ScaleIns and ScaleOuts that have ended, by why",
             ),
+            drain_seconds,
+            forced_removals: registered(
+                to,
+                "forced_removals",
+                "Pods that were told to leave and are deleted while they run, by why",
+            ),
+            drain_steps_lost,
             leader: registered(to, "leader", "1 while this replica may write"),
             watch_restarts: registered(to, "watch_restarts", "Watches that had to start anew"),
             reviews: registered(
@@ -261,6 +288,24 @@ impl Metrics {
             reason: reason.as_str(),
         };
         self.scale_requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts what became of pods that were told to leave.
+    pub(crate) fn drained(&self, drain: &DrainSummary) {
+        // Both are far below the limits of a float.
+        let float = |number: i64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
+        for (why, pods) in &drain.forced {
+            let why = why.as_str();
+            self.forced_removals
+                .get_or_create(&WhyLabels { why })
+                .inc_by(*pods);
+        }
+        if let Some(seconds) = drain.seconds {
+            self.drain_seconds.observe(float(seconds));
+        }
+        if let Some(steps) = drain.steps_lost {
+            self.drain_steps_lost.observe(float(steps));
+        }
     }
 
     pub(crate) fn set_leader(&self, leader: bool) {

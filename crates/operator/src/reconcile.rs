@@ -238,7 +238,12 @@ impl Reconciler {
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<ReconcileResult> {
-        let StatusChange { status, events, then } = change;
+        let StatusChange {
+            status,
+            events,
+            drain,
+            then,
+        } = change;
         let metadata = job.metadata.clone();
         let before = job.status.as_ref().map(StatusSummary::of).unwrap_or_default();
         match self.writer.write_status(target, job, &status).await {
@@ -252,6 +257,7 @@ impl Reconciler {
         self.index
             .update_local(target.uid, |local| local.record_status_write(written_at));
         self.count_change(target.key, &before, &StatusSummary::of(&status));
+        self.metrics.drained(&drain);
         for event in &events {
             self.recorder.record(&metadata, event, now);
         }

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use trainyard_api::{CreatePolicy, Dialect, Refill, RestartPolicy};
+use trainyard_api::{CreatePolicy, Dialect, Refill, RestartPolicy, RestartScope};
 use trainyard_compat::{ConvertError, convert};
 use trainyard_core::build;
 use trainyard_core::foreign::{Child, ChildAction};
@@ -85,6 +85,8 @@ fn the_restart_policy_is_that_of_the_whole_job(#[case] policy: Value, #[case] la
     };
     let child = child(&object);
     assert_eq!(child.spec.roles[0].restart_policy, Some(launcher));
+    let anew = (launcher == RestartPolicy::OnFailure).then_some(RestartScope::Job);
+    assert_eq!(child.spec.roles[0].restart_scope, anew, "all pods, as there");
     assert_eq!(
         child.spec.roles[1].restart_policy,
         Some(RestartPolicy::Always),

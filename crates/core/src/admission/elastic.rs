@@ -20,13 +20,18 @@ pub(super) fn check(job: &TrainingJob, framework: &Framework) -> Vec<FieldError>
         .collect()
 }
 
-/// Forbids to let pods start anew together where others join and leave meanwhile.
+/// Forbids to let pods start anew together because of one of those that join and leave while the
+/// others train. With a pod of another role, such as a launcher, all may start anew.
 fn check_restart_scopes(job: &TrainingJob, framework: &Framework) -> Vec<FieldError> {
     if framework.elasticity == Elasticity::Rigid {
         return Vec::new();
     }
     let roles = job.spec.roles.iter().enumerate();
-    let given = roles.filter(|(_, role)| role.restart_scope.is_some_and(|scope| scope != RestartScope::Pod));
+    let elastic = job.spec.elastic_role();
+    let given = roles.filter(|(i, role)| {
+        let is_together = role.restart_scope.is_some_and(|scope| scope != RestartScope::Pod);
+        is_together && elastic == Some(*i)
+    });
     given
         .map(|(i, _)| {
             let message = format!(

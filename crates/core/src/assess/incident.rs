@@ -328,7 +328,8 @@ pub(crate) fn find_consequences<'a>(
     let mut incidents = Incidents::read(job, restarts);
     for (mut end, is_final) in ends {
         let is_recorded = is_final && is_recorded_as_final(assessment, &end);
-        let may_be_consequence = end.cause != RestartCause::Completion && !is_recorded;
+        let may_be_consequence =
+            end.cause != RestartCause::Completion && !is_recorded && !end.ended.is_forgiven(job);
         let incident =
             may_be_consequence.then(|| incidents.find_for(job, assessment, &end.ended, is_final, now));
         if let Some(open) = incident.flatten() {

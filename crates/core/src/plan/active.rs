@@ -16,7 +16,7 @@ use crate::immutable::fingerprints;
 use crate::job::Job;
 use crate::model::{JobEvent, StatusWrite};
 use crate::scaling::Resize;
-use crate::status::{condition, has_run, set_condition, time, write};
+use crate::status::{condition, has_run, keeps_scaling, set_condition, time, write};
 use crate::view::View;
 
 /// Plans once. Each part uses the results of the parts before it.
@@ -26,7 +26,6 @@ pub(super) fn plan(
     resize: Option<&Resize>,
     objection: Option<&Objection>,
 ) -> Plan {
-    let old = view.job.status.as_ref();
     let mut plan = Plan::default();
     let mut status = initial_status(view);
     match objection {
@@ -92,19 +91,20 @@ pub(super) fn plan(
     }
 
     plan.unconfirmed = children::unconfirmed(job, &assessment);
-    add_status(job, old, status, &mut plan);
+    add_status(job, view, status, &mut plan);
     plan
 }
 
 /// Decides how the status is written, and what has to wait for that.
-fn add_status(job: &Job<'_>, old: Option<&TrainingJobStatus>, status: TrainingJobStatus, plan: &mut Plan) {
+fn add_status(job: &Job<'_>, view: &View<'_>, status: TrainingJobStatus, plan: &mut Plan) {
+    let old = view.job.status.as_ref();
     let is_urgent = dependent::has_late_role_started(job, old, &status);
     let must_be_first = match old {
         None => !unrecorded::may_start(job, &status),
         Some(old) => {
             old.start_time.is_none()
                 || old.accepted_framework.as_deref() != job.framework.declaration.as_deref()
-                || old.scaling != status.scaling
+                || !keeps_scaling(old, &status)
         }
     };
     if must_be_first {
@@ -114,6 +114,7 @@ fn add_status(job: &Job<'_>, old: Option<&TrainingJobStatus>, status: TrainingJo
         // pods that join or leave would count as lost.
         plan.after_status.splice(0..0, std::mem::take(&mut plan.at_once));
     }
+    plan.others_leave = size::others_leave(job, view, &status, plan);
     plan.status = write(old, status);
     if is_urgent || must_be_first {
         plan.status.write_now();

@@ -18,7 +18,8 @@ pub const OVERDUE_AFTER: Duration = Duration::from_secs(10);
 pub const SECRET_CHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// A status in which only counters or messages differ is not written more often than this.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(10);
-/// How long the first of several successes waits for the others, so that all cost one write.
+/// How long the first of several successes waits for the others, so that all cost one write, and
+/// the first of several pods that leave.
 pub const SUCCESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the first status of a job that starts waits for the next one, which tells that the job
 /// runs.
@@ -27,7 +28,7 @@ pub const STARTING_INTERVAL: Duration = Duration::from_secs(2);
 /// Removes from a plan what is not due yet, and sets when to plan again.
 pub(super) fn pace(plan: &mut Plan, view: &View<'_>) {
     check_conflicts(plan, view);
-    if !plan.after_status.is_empty() {
+    if !plan.after_status.is_empty() && !plan.others_leave {
         plan.status.write_now();
     }
     if view.absence_is_confirmed {
@@ -123,6 +124,7 @@ fn pace_status(plan: &mut Plan, view: &View<'_>) {
         None | Some(Urgency::Now) => return,
         Some(Urgency::Batched) => {
             // After the first success the others usually follow soon, and then the end of the job.
+            // Those that leave usually do so at the same step of the training.
             plan.waits.unwritten_since = Some(since);
             since + SUCCESS_INTERVAL
         }

@@ -207,7 +207,7 @@ fn count_first(
         .filter(|_| end.cause == RestartCause::Update);
     match update {
         Some(open) => open.add(&end.ended, now),
-        None if end.cause == RestartCause::Completion => {}
+        None if end.cause == RestartCause::Completion || end.ended.is_forgiven(job) => {}
         None => incidents.begin(job, end, now),
     }
     restarts.history.push(record);

@@ -1,20 +1,22 @@
 //! Records the size of an elastic job, the change of it that is under way, and a job that has too
 //! few pods to train.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use trainyard_api::names::{LABEL_JOB, LABEL_ROLE};
 use trainyard_api::{
     ConditionType, JobPhase, Reason, Refill, RolePhase, RoleStatus, Scaling, TrainingJobStatus,
 };
 
-use super::{Plan, after, event, group};
+use super::{Plan, after, event, group, leave};
 use crate::assess::Assessment;
 use crate::indices;
 use crate::job::{Job, members_of, retired_indices};
-use crate::model::PodKey;
+use crate::model::{Action, PodKey};
 use crate::scaling::{Resize, RestartStage};
 use crate::status::{condition, set_condition, time};
-use crate::view::View;
+use crate::view::{PodRow, View};
 
 /// Writes the size of a job, and what changes about it.
 pub(super) fn record(
@@ -31,6 +33,9 @@ pub(super) fn record(
     status.target_replicas = resize.target.or(status.target_replicas);
     status.selector = Some(format!("{LABEL_JOB}={},{LABEL_ROLE}={}", job.name, role.name));
     let before = std::mem::replace(&mut status.scaling, resize.scaling.clone().map(Box::new));
+    if let Some(before) = &before {
+        leave::report(job, view, before, resize, plan);
+    }
     if let Some(scaling) = &resize.scaling {
         record_stage(job, view, before.as_deref(), scaling, status, plan);
     }
@@ -194,7 +199,9 @@ pub(super) fn phase(
             deduced => deduced,
         };
     }
-    let Some(elastic) = job.elastic.filter(|_| !job.is_rigid()) else {
+    let restarts = status.restarts.as_ref();
+    let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
+    let Some(elastic) = job.elastic.filter(|_| !job.is_rigid() && !starts_anew) else {
         return deduced;
     };
     let Some(this) = assessment.roles.get(elastic.role) else {
@@ -227,6 +234,19 @@ pub(super) fn runs_on(status: &TrainingJobStatus) -> bool {
     let runs = |role: &RoleStatus| role.phase == RolePhase::Running || role.phase.is_terminal();
     let scaling = status.scaling.as_deref();
     scaling.is_some_and(|scaling| !scaling.restarts_all() || status.roles.iter().all(runs))
+}
+
+/// Returns true if a change of size goes on, and all that waits for the status are deletions of
+/// pods that have left. A pod that still runs is deleted at once: that is how it is asked.
+pub(super) fn others_leave(job: &Job<'_>, view: &View<'_>, status: &TrainingJobStatus, plan: &Plan) -> bool {
+    let scaling = status.scaling.as_deref();
+    if scaling.is_none_or(|scaling| scaling.victims.is_none()) {
+        return false;
+    }
+    let is_surplus = |row: &&PodRow| row.has_ended() && job.key(&row.name).is_none();
+    let left: HashSet<&str> = view.pods.iter().filter(is_surplus).map(|row| &*row.uid).collect();
+    let mut actions = plan.after_status.iter();
+    actions.all(|action| matches!(action, Action::DeletePod { uid, .. } if left.contains(&**uid)))
 }
 
 /// When a job that is paused fails.

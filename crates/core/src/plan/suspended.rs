@@ -4,7 +4,7 @@ use trainyard_api::{
     CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus, TrainingJobStatus,
 };
 
-use super::{Objection, Plan, event, exec_right, finished, objections};
+use super::{Objection, Plan, event, exec_right, finished, leave, objections};
 use crate::dialect;
 use crate::job::{Job, Role};
 use crate::model::Action;
@@ -97,22 +97,32 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
 /// Deletes nothing as long as pods that were told to leave save their work.
 fn wait_for_leave(
     view: &View<'_>,
-    leave: Resize,
+    resize: Resize,
     mut status: TrainingJobStatus,
     first: bool,
     message: &str,
 ) -> Plan {
-    status.scaling = leave.scaling.map(Box::new);
+    let before = view
+        .job
+        .status
+        .as_ref()
+        .and_then(|status| status.scaling.as_deref());
+    let steps = before.zip(resize.scaling.as_ref());
+    let steps = steps
+        .map(|(before, now)| leave::steps(before, now))
+        .unwrap_or_default();
+    status.scaling = resize.scaling.map(Box::new);
     let mut plan = Plan {
         status: write(view.job.status.as_ref(), status),
         events: first
             .then(|| event(false, Reason::Suspended, message))
             .into_iter()
+            .chain(steps)
             .collect(),
-        wake_at: leave.wake_at,
+        wake_at: resize.wake_at,
         ..Plan::default()
     };
-    plan.waits.unacknowledged_since = leave.unacknowledged_since;
+    plan.waits.unacknowledged_since = resize.unacknowledged_since;
     plan
 }
 

@@ -188,7 +188,7 @@ fn find_pods(job: &Job<'_>, names: &[String]) -> Result<Vec<i32>, EarlyEnd> {
         let role = job.elastic.map(|elastic| elastic.role);
         let key = job.key(name).filter(|key| job.pod_name(*key) == *name);
         match key {
-            Some(key) if Some(key.role) == role || key == job.rank_zero() => match job.why_it_stays(key) {
+            Some(key) if Some(key.role) == role || job.is_rank_zero(key) => match job.why_it_stays(key) {
                 Some(why) => errors.push(FieldError::new(path(), format!("{name:?} {why}: it can't leave"))),
                 None => found.push(key.index),
             },

@@ -16,7 +16,7 @@ use trainyard_api::{RestartPolicy, RestartedRole, ScalingStep};
 use super::{Decision, Resize, RestartStage, Scaling, parse};
 use crate::indices;
 use crate::members::Members;
-use crate::model::PodKey;
+use crate::model::{ForcedRemoval, PodKey};
 use crate::requested_size::RequestedSize;
 use crate::status::time;
 use crate::view::{PodPhase, PodRow};
@@ -151,12 +151,24 @@ impl Decision<'_, '_> {
             ScalingStep::Requested
         };
         let is_silent = !is_over && counts.stay > counts.stay_and_know;
+        // If those that knew have left, the others only wait for their signal.
+        let forced = match counts.know {
+            0 => Some(ForcedRemoval::Silent),
+            _ if counts.stay_and_know > 0 => Some(ForcedRemoval::TimedOut),
+            _ => None,
+        };
+        let forced = forced.filter(|_| is_over);
+        let staying = rows.iter().filter(|(_, row)| stays(row)).map(|(key, _)| *key);
         Resize {
             scaling: Some(Scaling {
                 step,
                 roles,
                 ..scaling.clone()
             }),
+            forced: forced
+                .into_iter()
+                .flat_map(|why| staying.clone().map(move |key| (key, why)))
+                .collect(),
             unacknowledged_since: is_silent.then_some(waits_since),
             wake_at: until.filter(|_| !is_over),
             ..self.unchanged()
@@ -185,7 +197,6 @@ impl Decision<'_, '_> {
         let reporting = of_role.iter().map(|(index, row)| (*index, *row));
         let written = (role.acknowledged.as_deref(), role.checkpointed.as_deref());
         let (acknowledged, checkpointed) = self.reports(reporting, written);
-        let stays = |row: &PodRow| matches!(row.phase, PodPhase::Running | PodPhase::Unknown);
         let staying = || {
             of_role
                 .iter()
@@ -291,6 +302,11 @@ impl Decision<'_, '_> {
             running.contains(&key) || ended.contains(role) || is_done()
         })
     }
+}
+
+/// Returns true if a pod that was told to leave is still there.
+fn stays(row: &PodRow) -> bool {
+    matches!(row.phase, PodPhase::Running | PodPhase::Unknown)
 }
 
 /// How many pods that were told to leave have said something, and are still there.

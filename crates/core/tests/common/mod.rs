@@ -23,7 +23,7 @@ use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::local_state::{CreateBackoff, ExecRightState, LocalState, SecretState};
 use trainyard_core::model::Identity;
-use trainyard_core::model::{Action, JobEvent, PodKey, PodNames};
+use trainyard_core::model::{Action, DrainSummary, JobEvent, PodKey, PodNames};
 use trainyard_core::plan::{Plan, Step, plan};
 use trainyard_core::registry::Registry;
 use trainyard_core::view::{
@@ -77,6 +77,8 @@ pub struct Log {
     pub statuses: usize,
     /// What the user was told.
     pub events: Vec<JobEvent>,
+    /// What was counted of pods that were told to leave, whenever there was something.
+    pub drains: Vec<DrainSummary>,
 }
 
 /// A job and all there is around it.
@@ -289,6 +291,13 @@ impl World {
         panic!("never quiet: {:#?}", self.plan());
     }
 
+    /// The operator works for a second, after which statuses are written that wait for others.
+    pub fn reconcile_for_a_second(&mut self) -> Plan {
+        self.reconcile();
+        self.tick(1);
+        self.reconcile()
+    }
+
     /// The operator makes one plan and dies after that many writes; returns whether it had more to
     /// write.
     pub fn crash_after(&mut self, writes: usize) -> bool {
@@ -342,6 +351,8 @@ impl World {
                     self.act(&action);
                 }
                 self.log.events.extend(change.events);
+                let drain = Some(change.drain).filter(|drain| *drain != DrainSummary::default());
+                self.log.drains.extend(drain);
             }
             Step::Wait => {}
             Step::Done => {

@@ -2,8 +2,8 @@
 
 use rstest::rstest;
 use trainyard_api::{
-    Elastic, HorovodController, JobPhase, Refill, RigidPolicy, StartAt, TrainingJob, TrainingJobStatus,
-    UpdatePolicy,
+    Elastic, HorovodController, JobPhase, Refill, RestartScope, RigidPolicy, StartAt, TrainingJob,
+    TrainingJobStatus, UpdatePolicy,
 };
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
@@ -48,6 +48,25 @@ fn jobs_of_every_framework_may_be_elastic() {
         let job = elastic(of(framework.name()), |_| {});
         assert_eq!(errors(None, &job), [""; 0], "{framework:?}");
     }
+}
+
+/// With a launcher all may start anew, and not with one of those that come and go.
+#[test]
+fn pods_may_start_anew_with_one_of_another_role() {
+    let with_scope = |role: &str| {
+        let job = elastic(of("horovod"), |_| {}).role(role, |role| {
+            role.restart_scope = Some(RestartScope::Job);
+        });
+        errors(None, &job)
+    };
+    assert_eq!(with_scope("launcher"), Vec::<String>::new());
+    assert_eq!(
+        with_scope("worker"),
+        [
+            "spec.roles[1].restartScope: pods of horovod jobs join and leave while the others train: remove this, or remove \
+             spec.elastic"
+        ]
+    );
 }
 
 #[rstest]

@@ -20,6 +20,8 @@ pub(crate) fn at_every_write(job: &TrainingJob, script: Script, check: fn(&World
             while let Some(writes) = left {
                 let plan = world.plan();
                 if World::is_quiet(&plan) {
+                    // It knows from now on since when it waits.
+                    world.reconcile();
                     return;
                 }
                 let before = world.writes();

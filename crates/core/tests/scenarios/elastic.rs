@@ -5,6 +5,7 @@ use trainyard_api::JobPhase::{Failed, Paused, Running, Scaling, Starting, Succee
 use trainyard_api::{Elastic, Refill, ScalingStep, StartAt, TrainingJob, ValidSizes};
 use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::local_state::LocalState;
+use trainyard_core::model::{DrainSummary, ForcedRemoval};
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, with_agent};
@@ -105,7 +106,7 @@ fn pods_that_leave_are_told_and_deleted_when_they_have_left() {
 
     // However they end: they were told to.
     world.fail("mnist-worker-3", 1);
-    world.reconcile();
+    world.reconcile_for_a_second();
     assert_eq!(pods(&world), "0 1 2");
     assert_eq!(world.status().replicas, Some(3));
     world.succeed("mnist-worker-2");
@@ -129,7 +130,7 @@ fn every_step_is_in_the_status() {
     world.reconcile();
     assert_eq!(step(&world), ScalingStep::Requested, "one of two");
     report(&mut world, "mnist-worker-3", DrainState::CheckpointDone);
-    world.reconcile();
+    world.reconcile_for_a_second();
     assert_eq!(step(&world), ScalingStep::Acknowledged);
     let scaling = world.status().scaling.unwrap();
     assert_eq!(scaling.acknowledged.as_deref(), Some("2-3"));
@@ -143,6 +144,141 @@ fn every_step_is_in_the_status() {
     report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
     world.reconcile();
     assert_eq!(step(&world), ScalingStep::CheckpointDone);
+}
+
+fn events(world: &World) -> Vec<&str> {
+    world.log.events.iter().map(|event| &*event.message).collect()
+}
+
+#[test]
+fn users_are_told_of_every_step_and_of_all_who_leave() {
+    let mut world = running(elastic(6, |elastic| elastic.drain_timeout_seconds = Some(60)));
+    scale(&mut world, 2);
+    world.reconcile();
+    let before = world.log.events.len();
+    for pod in ["mnist-worker-2", "mnist-worker-3", "mnist-worker-4"] {
+        report(&mut world, pod, DrainState::Acknowledged);
+        world.reconcile();
+    }
+    assert_eq!(world.log.events.len(), before, "one says nothing");
+    world.tick(10);
+    world.reconcile();
+    for pod in ["mnist-worker-2", "mnist-worker-3"] {
+        report(&mut world, pod, DrainState::CheckpointDone);
+        world.succeed(pod);
+        world.reconcile();
+    }
+    world.tick(49);
+    world.reconcile();
+    world.tick(1);
+    world.reconcile();
+    let told = events(&world);
+    assert_eq!(
+        told[before..],
+        [
+            "From 6 to 2 pods: 2-4 know that they are to leave.",
+            "From 6 to 2 pods: 5 say nothing, and are asked by SIGTERM.",
+            "From 6 to 2 pods: 2-3 have left.",
+            "From 6 to 2 pods: 4 have not left in time, and are asked by SIGTERM.",
+            "The role worker has 2 pods.",
+            "All roles run (3 pods).",
+        ]
+    );
+    let forced: Vec<_> = world.log.drains.iter().flat_map(|drain| &drain.forced).collect();
+    assert_eq!(
+        forced,
+        [(&ForcedRemoval::Silent, &1), (&ForcedRemoval::TimedOut, &1)]
+    );
+    let seconds: Vec<_> = world
+        .log
+        .drains
+        .iter()
+        .filter_map(|drain| drain.seconds)
+        .collect();
+    assert_eq!(seconds, [60]);
+}
+
+#[test]
+fn users_are_told_of_checkpoints() {
+    let mut world = running(elastic(3, |_| {}));
+    scale(&mut world, 2);
+    world.reconcile();
+    let before = world.log.events.len();
+    report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
+    world.reconcile();
+    world.tick(7);
+    world.succeed("mnist-worker-2");
+    world.reconcile();
+    assert_eq!(
+        events(&world)[before..],
+        [
+            "From 3 to 2 pods: 2 know that they are to leave.",
+            "From 3 to 2 pods: 2 have saved their work.",
+            "From 3 to 2 pods: 2 have left.",
+            "The role worker has 2 pods.",
+            "All roles run (3 pods).",
+        ]
+    );
+    let expected = DrainSummary {
+        seconds: Some(7),
+        ..DrainSummary::default()
+    };
+    assert_eq!(world.log.drains, [expected], "others train on: no step is lost");
+}
+
+/// Every pod is one deletion. What the pods say one after the other costs no write each, nor does
+/// it if they leave one after the other.
+#[test]
+fn a_change_costs_six_writes_and_one_for_each_pod() {
+    let mut world = running(elastic(12, |_| {}));
+    let leaving: Vec<String> = (2..12).map(|index| format!("mnist-worker-{index}")).collect();
+    wait(&mut world);
+    let before = world.log.statuses;
+    scale(&mut world, 2);
+    world.reconcile();
+    assert_eq!(victims(&world).as_deref(), Some("2-11"));
+    for state in [DrainState::Acknowledged, DrainState::CheckpointDone] {
+        for pod in &leaving {
+            world.tick(1);
+            report(&mut world, pod, state);
+            world.reconcile();
+        }
+    }
+    assert_eq!(world.status().scaling.unwrap().step, ScalingStep::CheckpointDone);
+    for pod in &leaving {
+        world.succeed(pod);
+        world.reconcile();
+    }
+    let (statuses, deleted) = (world.log.statuses - before, world.log.deleted.len());
+    assert_eq!((deleted, world.phase()), (10, Some(Running)));
+    assert!(statuses <= 6, "{statuses} writes of the status");
+}
+
+#[test]
+fn pods_that_leave_within_a_second_are_one_write() {
+    let mut world = running(elastic(5, |_| {}));
+    scale(&mut world, 2);
+    world.reconcile();
+    world.succeed("mnist-worker-4");
+    let plan = world.reconcile();
+    assert_eq!(World::due(&plan), None, "only the status waits");
+    assert_eq!(
+        (pods(&world), members(&world)),
+        ("0 1 2 3 4".to_owned(), (5, None))
+    );
+    world.succeed("mnist-worker-3");
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1 2 3 4");
+    let before = world.log.statuses;
+    world.tick(1);
+    world.reconcile();
+    assert_eq!((pods(&world), members(&world)), ("0 1 2".to_owned(), (3, None)));
+    assert_eq!(world.log.statuses - before, 1);
+    // The last one is waited for by nobody.
+    world.succeed("mnist-worker-2");
+    world.reconcile();
+    assert_eq!((pods(&world), world.phase()), ("0 1".to_owned(), Some(Running)));
+    assert_eq!(world.log.statuses - before, 2);
 }
 
 #[test]
@@ -176,10 +312,10 @@ fn who_does_not_leave_in_time_is_deleted() {
     scale(&mut world, 2);
     world.reconcile();
     report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
-    let plan = world.reconcile();
+    let plan = world.reconcile_for_a_second();
     let deadline = world.status().scaling.unwrap().deadline.unwrap().0;
     assert_eq!(plan.wake_at(), Some(deadline));
-    world.tick(59);
+    world.tick(58);
     world.reconcile();
     assert_eq!(pods(&world), "0 1 2");
     world.tick(1);
@@ -222,6 +358,22 @@ fn rank_0_stays() {
     scale(&mut world, 1);
     world.reconcile();
     assert_eq!(victims(&world).as_deref(), Some("1-2"));
+}
+
+/// Ranks are places among the pods that there are.
+#[test]
+fn the_next_pod_has_rank_0_where_index_0_was_lost() {
+    let mut job = elastic(4, |elastic| elastic.refill = Some(Refill::Never));
+    job.spec.roles.remove(0);
+    let mut world = running(job);
+    world.fail("mnist-worker-0", 1);
+    world.settle();
+    assert_eq!(pods(&world), "1 2 3");
+    wait(&mut world);
+    world.pod_mut("mnist-worker-1").ready = false;
+    scale(&mut world, 1);
+    world.reconcile();
+    assert_eq!(victims(&world).as_deref(), Some("2-3"));
 }
 
 #[test]
@@ -481,7 +633,12 @@ fn an_operator_that_dies_at_any_write_deletes_nobody_who_has_not_left() {
         operator(world);
         assert_eq!(pods(world), "0 1 2 3", "they have not left");
         world.fail("mnist-worker-2", 1);
-        operator(world);
+        // One that has just been started waits for others anew.
+        for _ in 0..3 {
+            operator(world);
+            report(world, "mnist-worker-3", DrainState::Acknowledged);
+            world.tick(1);
+        }
         assert_eq!(pods(world), "0 1 3");
         world.tick(300);
         operator(world);

@@ -2,9 +2,12 @@
 
 use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Running, Scaling, Starting, Suspended, Suspending};
-use trainyard_api::{Elastic, RestartPolicy, RigidPolicy, ScalingStep, TrainingJob, ValidSizes};
+use trainyard_api::{
+    Elastic, Progress, ProgressPolicy, RestartPolicy, RigidPolicy, ScalingStep, TrainingJob, ValidSizes,
+};
 use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::local_state::LocalState;
+use trainyard_core::model::{DrainSummary, ForcedRemoval};
 use trainyard_core::observe::observe;
 
 use crate::common::World;
@@ -103,7 +106,7 @@ fn all_pods_are_told_and_start_anew_at_the_new_size() {
     );
 
     report(&mut world, "mnist-master-0", DrainState::Acknowledged);
-    world.reconcile();
+    world.reconcile_for_a_second();
     assert_eq!(step(&world), Some(ScalingStep::Acknowledged));
     report(&mut world, "mnist-master-0", DrainState::CheckpointDone);
     world.tick(100);
@@ -145,7 +148,7 @@ fn all_pods_are_told_and_start_anew_at_the_new_size() {
         .map(|event| event.reason.as_str())
         .collect();
     let scaling = told.iter().filter(|reason| **reason == "Scaling").count();
-    assert_eq!((scaling, told.last()), (3, Some(&"AllRolesRunning")), "{told:?}");
+    assert_eq!((scaling, told.last()), (5, Some(&"AllRolesRunning")), "{told:?}");
 }
 
 #[test]
@@ -180,17 +183,63 @@ fn who_does_not_leave_in_time_is_deleted() {
     scale(&mut world, 3);
     world.reconcile();
     report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
-    let plan = world.reconcile();
+    let plan = world.reconcile_for_a_second();
     assert_eq!(
         plan.wake_at(),
         world.status().scaling.unwrap().deadline.map(|at| at.0)
     );
-    world.tick(59);
+    world.tick(58);
     world.reconcile();
     assert_eq!(pods(&world), "worker-0 worker-1");
     world.tick(1);
     world.reconcile();
     assert_eq!(step(&world), Some(ScalingStep::Restarting));
+}
+
+#[rstest]
+#[case::in_time(true, 3, None)]
+#[case::too_late(false, 60, Some(ForcedRemoval::TimedOut))]
+fn what_a_restart_has_cost_is_counted(
+    #[case] leaves: bool,
+    #[case] seconds: i64,
+    #[case] why: Option<ForcedRemoval>,
+) {
+    let mut world = running(jax(2).spec(|spec| {
+        spec.progress = Some(ProgressPolicy::Report);
+        spec.elastic.as_mut().unwrap().drain_timeout_seconds = Some(60);
+    }));
+    let progress = |step| Progress {
+        step: Some(step),
+        ..Progress::default()
+    };
+    world.progress = Some(progress(100));
+    scale(&mut world, 3);
+    world.reconcile();
+    let uid = world.pod("mnist-worker-0").uid.to_string();
+    let (state, step) = (DrainState::CheckpointDone, Some(118));
+    world.local.drains.record(&uid, DrainReport { state, step });
+    world.reconcile();
+    world.progress = Some(progress(120));
+    world.tick(3);
+    if leaves {
+        world.succeed("mnist-worker-0");
+        world.succeed("mnist-worker-1");
+    }
+    world.reconcile();
+    world.tick(57);
+    world.reconcile();
+    let forced = why.map(|why| (why, 2)).into_iter().collect();
+    let expected = DrainSummary {
+        seconds: Some(seconds),
+        forced,
+        steps_lost: Some(2),
+    };
+    assert_eq!(world.log.drains, [expected]);
+    let told: Vec<&str> = world.log.events.iter().map(|event| &*event.message).collect();
+    assert!(
+        told.contains(&"From 2 to 3 pods: worker 0 have saved their work."),
+        "{told:?}"
+    );
 }
 
 /// Such as servers, which end only when they are asked to.
@@ -505,7 +554,7 @@ fn what_a_pod_has_said_is_in_the_status() {
     scale(&mut world, 3);
     world.reconcile();
     report(&mut world, "mnist-worker-1", DrainState::Acknowledged);
-    world.reconcile();
+    world.reconcile_for_a_second();
     let roles = world.status().scaling.unwrap().roles;
     assert_eq!(roles[1].acknowledged.as_deref(), Some("1"));
     world.local = LocalState::default();

@@ -26,7 +26,23 @@ struct Spec {
 #[derive(Clone, Debug, Deserialize)]
 struct Taint {
     key: Box<str>,
+    #[serde(default)]
+    effect: Box<str>,
 }
+
+/// Taints by which autoscalers, cloud providers and their helpers announce that they take a node
+/// away. `docs/elasticity.md` lists them for users.
+const ABOUT_TO_GO: [&str; 9] = [
+    "ToBeDeletedByClusterAutoscaler",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    "cloud.google.com/impending-node-termination",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "aws-node-termination-handler/asg-lifecycle-termination",
+    "aws-node-termination-handler/rebalance-recommendation",
+    "aws-node-termination-handler/scheduled-maintenance",
+    "aws-node-termination-handler/spot-itn",
+];
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Status {
@@ -42,9 +58,13 @@ struct Condition {
 }
 
 impl SlimNode {
-    /// Returns true if no more pods come to the node, because somebody has cordoned it.
+    /// Returns true if no more pods come to the node, because somebody has cordoned it or has
+    /// announced by a taint that it is taken away. Other taints may be there for good.
     pub fn is_cordoned(&self) -> bool {
+        let keeps_off = |taint: &Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
+        let mut taints = self.spec.taints.iter().flatten();
         self.spec.unschedulable == Some(true)
+            || taints.any(|taint| keeps_off(taint) && ABOUT_TO_GO.contains(&&*taint.key))
     }
 
     /// Returns the state, by the node's condition and by the taints that the cluster sets.
@@ -104,5 +124,30 @@ mod tests {
         let node: SlimNode = serde_json::from_str(json).unwrap();
         assert_eq!((node.state(), node.is_cordoned()), (NodeState::Up, true));
         assert!(!SlimNode::default().is_cordoned());
+    }
+
+    #[test]
+    fn a_node_that_is_taken_away_counts_as_cordoned() {
+        let with = |key: &str, effect: &str| {
+            let taints =
+                format!(r#"[{{"key":"gpu","effect":"NoSchedule"}},{{"key":"{key}","effect":"{effect}"}}]"#);
+            let json = format!(r#"{{"metadata":{{"name":"n"}},"spec":{{"taints":{taints}}}}}"#);
+            let node: SlimNode = serde_json::from_str(&json).unwrap();
+            assert_eq!(node.state(), NodeState::Up);
+            node.is_cordoned()
+        };
+        for key in ABOUT_TO_GO {
+            assert!(with(key, "NoSchedule") && with(key, "NoExecute"), "{key}");
+            assert!(!with(key, "PreferNoSchedule"), "{key} is only a candidate");
+        }
+        assert!(!with("dedicated", "NoSchedule"), "it may be there for good");
+    }
+
+    #[test]
+    fn the_documentation_lists_the_taints() {
+        let page = include_str!("../../../../docs/elasticity.md");
+        for key in ABOUT_TO_GO {
+            assert!(page.contains(&format!("`{key}`")), "{key}");
+        }
     }
 }

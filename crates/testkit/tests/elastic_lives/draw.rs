@@ -75,6 +75,8 @@ pub enum Happening {
     Kill(Duration),
     /// It is killed at its n-th next write.
     KillAtWrite(u64, CrashPoint),
+    /// It can't reach the API server for a time. Its watches stay open.
+    Outage(Duration),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +152,7 @@ fn request(rng: &mut Rng) -> RequestPlan {
 }
 
 fn happening(rng: &mut Rng) -> Happening {
-    match rng.u8(..24) {
+    match rng.u8(..26) {
         0..4 => Happening::Scale(rng.u32(..)),
         4..7 => Happening::ScaleOut(request(rng), rng.i32(1..=3)),
         7..9 => Happening::ScaleInCount(request(rng), rng.i32(1..=3)),
@@ -165,9 +167,10 @@ fn happening(rng: &mut Rng) -> Happening {
         17..19 => Happening::Resume,
         19..21 => Happening::EditMax(rng.u32(..)),
         21 => Happening::Kill(millis(rng, &[10, 500, 6000, 20_000])),
-        _ => {
+        22..24 => {
             let when = one_of(rng, &[CrashPoint::Before, CrashPoint::After]);
             Happening::KillAtWrite(rng.u64(1..=6), when)
         }
+        _ => Happening::Outage(millis(rng, &[300, 2500, 15_000, 70_000])),
     }
 }

@@ -15,6 +15,9 @@ use crate::record::{Entry, Event, index, members, phase, victims};
 /// How long a program that says nothing is waited for.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long an operator may wait before it sends a write again that has failed.
+const MAX_BACKOFF: Duration = Duration::from_secs(40);
+
 /// A worker that exists.
 struct Worker {
     pod: Pod,
@@ -98,6 +101,13 @@ impl Ledger {
         names
     }
 
+    /// How many of them run.
+    pub fn running(&self) -> usize {
+        let run = self.workers.values();
+        run.filter(|worker| worker.runs() && !worker.is_terminating())
+            .count()
+    }
+
     /// Takes note of what was told.
     pub fn enter(&mut self, entry: &Entry) -> Result<()> {
         let age = entry.age;
@@ -118,7 +128,8 @@ impl Ledger {
             }
             Event::Request(name, status) => self.enter_request(name, status)?,
             Event::OperatorStarted => self.operator_since = Some(age),
-            Event::OperatorKilled => self.operator_since = None,
+            Event::OperatorKilled | Event::CutOff => self.operator_since = None,
+            Event::Reconnected => self.operator_since = Some(age + MAX_BACKOFF),
             Event::Struck(uid) => self.worker(uid, |worker| worker.is_struck = true),
             Event::Acknowledged(uid) => self.worker(uid, |worker| {
                 worker.acknowledged_at.get_or_insert(age);
@@ -153,13 +164,12 @@ impl Ledger {
             );
             let leaving = victims(job);
             ensure!(!leaving.contains(&0), "the first pod is to leave");
-            if let Some(deadline) = &scaling.deadline {
-                let told = (age, self.clock.age_at(deadline.0));
-                for worker in self.workers.values_mut() {
-                    if leaving.contains(&worker.index) {
-                        worker.told.get_or_insert(told);
-                    }
-                }
+            let told = leaving
+                .iter()
+                .filter_map(|index| Some((*index, self.told(job, *index, age)?)));
+            let told: BTreeMap<i32, (Duration, Duration)> = told.collect();
+            for worker in self.workers.values_mut() {
+                worker.told = worker.told.or(told.get(&worker.index).copied());
             }
         }
         if let Some(members) = &members {
@@ -183,15 +193,25 @@ impl Ledger {
         Ok(())
     }
 
+    /// When a worker of this index is told to leave, if it is told now, and until when it may stay.
+    fn told(&self, job: &TrainingJob, index: i32, age: Duration) -> Option<(Duration, Duration)> {
+        let scaling = job.status.as_ref()?.scaling.as_ref()?;
+        let deadline = scaling.deadline.as_ref()?;
+        let is_told = victims(job).contains(&index);
+        is_told.then(|| (age, self.clock.age_at(deadline.0)))
+    }
+
     fn enter_pod(&mut self, pod: &Pod, age: Duration) -> Result<()> {
         let Some(index) = index(pod) else { return Ok(()) };
         let uid = pod.uid().unwrap_or_default();
+        let told = self.job.as_ref().and_then(|job| self.told(job, index, age));
         let worker = self.workers.entry(uid.clone()).or_insert_with(|| Worker {
             pod: pod.clone(),
             index,
             running_since: None,
             is_struck: false,
-            told: None,
+            // It may have been created in the place of one that was told to leave.
+            told,
             acknowledged_at: None,
             left_at: None,
         });
@@ -330,7 +350,8 @@ fn check_change(before: &TrainingJob, after: &TrainingJob) -> Result<()> {
     let has_ended = before.phase.is_some_and(JobPhase::is_terminal);
     ensure!(!has_ended || after.phase == before.phase, "the job had ended");
     if let (Some(old), Some(new)) = (&before.scaling, &after.scaling)
-        && (old.since == new.since && old.victims.is_some())
+        // A job that is suspended in the same second begins another change: all leave.
+        && (old.since == new.since && old.victims.is_some() && !new.restarts_all())
     {
         ensure!(old.victims == new.victims, "other pods are to leave than before");
         ensure!(

@@ -24,7 +24,10 @@ mod programs;
 mod record;
 mod world;
 
-use draw::Life;
+use std::time::Duration;
+
+use draw::{ClusterPlan, Farewell, Happening, JobPlan, Life, RequestPlan};
+use trainyard_testkit::faults::CrashPoint;
 use world::{Counts, live};
 
 /// The lives that `make test` sees.
@@ -56,6 +59,74 @@ fn smallest(mut life: Life, mut problem: String) -> (Life, String) {
     (life, problem)
 }
 
+/// A job of three workers that leave in order, and a request while the operator dies at its n-th
+/// next write.
+fn dies_at_write(number: u64, when: CrashPoint, request: Happening) -> Life {
+    Life {
+        job: JobPlan {
+            replicas: 3,
+            min: 1,
+            max: 6,
+            starts_at_min: false,
+            refills: true,
+            drain_seconds: 40,
+            backoff_limit: 2,
+        },
+        cluster: ClusterPlan {
+            has_agents: true,
+            request_time: Duration::from_millis(3),
+            watch_lag: Duration::ZERO,
+            start_time: Duration::from_millis(1500),
+            farewells: vec![Farewell::Orderly(Duration::from_millis(1200))],
+        },
+        happenings: vec![
+            (Duration::from_secs(30), Happening::KillAtWrite(number, when)),
+            (Duration::ZERO, request),
+        ],
+    }
+}
+
+/// Returns at how many writes the operator has died.
+fn dies_at_every_write(request: &Happening) -> u64 {
+    for when in [CrashPoint::Before, CrashPoint::After] {
+        for number in 1.. {
+            let life = dies_at_write(number, when, request.clone());
+            let counts = live(&life).unwrap_or_else(|problem| panic!("{life:#?}\n{problem}"));
+            assert_eq!(
+                (counts.succeeded, counts.failed, counts.removals),
+                (1, 0, 0),
+                "at write {number}, {when:?}: {counts:?}"
+            );
+            if counts.deaths == 0 && when == CrashPoint::After {
+                return number - 1;
+            } else if counts.deaths == 0 {
+                break;
+            }
+        }
+    }
+    0
+}
+
+const REQUEST: RequestPlan = RequestPlan {
+    clamps: false,
+    timeout_seconds: 60,
+    drain_seconds: None,
+};
+
+#[test]
+fn workers_leave_in_order_whichever_write_the_operator_dies_at() {
+    let writes = dies_at_every_write(&Happening::ScaleInCount(REQUEST, 2));
+    // Owner, decision, target, end; begin, one step at least, end; two deletions.
+    assert!((9..=12).contains(&writes), "{writes} writes");
+}
+
+#[test]
+fn workers_join_once_whichever_write_the_operator_dies_at() {
+    let writes = dies_at_every_write(&Happening::ScaleOut(REQUEST, 2));
+    // Owner, decision, target, end; begin, end; two pods.
+    assert!((8..=10).contains(&writes), "{writes} writes");
+}
+
 #[test]
 fn elastic_jobs_keep_their_promises_whatever_happens() {
     let first = number("TRAINYARD_LIVES_SEED", FIRST_SEED);
@@ -70,6 +141,7 @@ fn elastic_jobs_keep_their_promises_whatever_happens() {
                 all.failed += counts.failed;
                 all.removals += counts.removals;
                 all.kills += counts.kills;
+                all.deaths += counts.deaths;
             }
             Err(problem) => {
                 println!("seed {seed}: {}", problem.lines().next().unwrap_or_default());

@@ -116,6 +116,22 @@ impl Operators {
         self.with_faults(|faults| faults.crash_later(number, when));
     }
 
+    /// Cuts the one that runs off from the API server for a time, if it is not killed before.
+    pub fn cut_off(&self, time: Duration) {
+        self.with_faults(|faults| {
+            faults.refuse(true);
+            self.0.record.add(Event::CutOff);
+            let (faults, record) = (faults.clone(), self.0.record.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(time).await;
+                faults.refuse(false);
+                if !faults.crashed().is_cancelled() {
+                    record.add(Event::Reconnected);
+                }
+            });
+        });
+    }
+
     /// How many writes the one that runs has made; none runs: `None`.
     pub fn writes(&self) -> Option<u64> {
         let running = self.0.running.lock();

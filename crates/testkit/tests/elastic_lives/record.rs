@@ -30,6 +30,10 @@ pub enum Event {
     Request(String, Box<ScaleRequestStatus>),
     OperatorStarted,
     OperatorKilled,
+    /// The operator can't reach the API server.
+    CutOff,
+    /// It can again.
+    Reconnected,
     /// The test does something to the pod of this UID, which is none of the operator's removals.
     Struck(String),
     /// The program of the pod of this UID has said that it knows that it should leave.
@@ -204,6 +208,8 @@ impl fmt::Display for Entry {
             }
             Event::OperatorStarted => write!(f, "operator started"),
             Event::OperatorKilled => write!(f, "operator killed"),
+            Event::CutOff => write!(f, "operator cut off"),
+            Event::Reconnected => write!(f, "operator connected again"),
             Event::Struck(uid) => write!(f, "test strikes {uid}"),
             Event::Acknowledged(uid) => write!(f, "program knows: {uid}"),
             Event::Happened(what) => write!(f, "--- {what}"),

@@ -39,6 +39,8 @@ pub struct Counts {
     pub failed: usize,
     pub removals: usize,
     pub kills: usize,
+    /// How many operators have died.
+    pub deaths: usize,
 }
 
 /// Lives a life to its end, and says what was wrong with it.
@@ -66,6 +68,7 @@ struct World {
     history: Vec<String>,
     requests: usize,
     kills: usize,
+    deaths: usize,
 }
 
 impl World {
@@ -96,6 +99,7 @@ impl World {
             history: Vec::new(),
             requests: 0,
             kills: 0,
+            deaths: 0,
         })
     }
 
@@ -114,6 +118,7 @@ impl World {
         // Time goes on only when nobody has anything to do: then all that happened was told.
         sleep(Duration::from_millis(1)).await;
         for entry in self.record.take() {
+            self.deaths += usize::from(matches!(entry.event, Event::OperatorKilled));
             self.history.push(entry.to_string());
             self.ledger.enter(&entry)?;
         }
@@ -165,6 +170,7 @@ impl World {
                 self.kills += 1;
                 self.operators.kill_at_write(*number, *when);
             }
+            Happening::Outage(time) => self.operators.cut_off(*time),
         }
         Ok(())
     }
@@ -295,6 +301,7 @@ impl World {
                 && status.scaling.is_none()
                 && phase == Some(expected)
                 && usize::try_from(replicas).is_ok_and(|replicas| replicas == workers)
+                && workers == self.ledger.running()
         };
         (!is_well).then(|| format!("the job has {workers} pods: {status:#?}"))
     }
@@ -309,6 +316,7 @@ impl World {
             failed: ended(ScalePhase::ScaleFailed),
             removals: self.ledger.removals,
             kills: self.kills,
+            deaths: self.deaths,
         }
     }
 

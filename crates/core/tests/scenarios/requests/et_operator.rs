@@ -2,10 +2,13 @@
 //! `docs/migrating/et-operator.md` names the test of each.
 
 use serde_json::json;
-use trainyard_api::{Dialect, JobPhase, ScaleKind};
+use trainyard_api::{Dialect, JobPhase, RestartPolicy, RestartScope, ScaleKind};
+use trainyard_core::view::PodPhase;
 
 use super::scripts::{desk_of, horovod};
 use super::{Desk, failed, succeeded};
+use crate::common::World;
+use crate::common::jobs::Change;
 
 /// A job with a launcher and so many workers, of which there may be 2 to 12.
 fn desk(workers: i32) -> Desk {
@@ -115,4 +118,93 @@ fn a_crash_between_two_writes_loses_no_worker() {
         );
         assert_eq!(desk.targets, [3], "{writes}");
     }
+}
+
+/// A job whose launcher may fail so often.
+fn restarted(limit: i32) -> World {
+    let mut job = horovod(3).backoff_limit(limit).role("launcher", |role| {
+        role.restart_policy = Some(RestartPolicy::OnFailure);
+        role.restart_scope = Some(RestartScope::Job);
+    });
+    job.spec.dialect = Some(Dialect::Et);
+    desk_of(job, &[]).world
+}
+
+/// There, launchers alone spend `backoffLimit`.
+#[test]
+fn workers_that_fail_end_no_job() {
+    let mut world = restarted(1);
+    for lost in 0..7 {
+        let name = world.names(|row| row.phase == PodPhase::Running && row.name.contains("worker"));
+        world.fail(name.last().unwrap(), 1);
+        world.settle();
+        world.tick(60);
+        assert_eq!(world.phase(), Some(JobPhase::Running), "{lost}");
+    }
+    assert_eq!(world.restarts(), (0, 7));
+}
+
+/// All pods are made anew with the launcher, at the size that the job has come to.
+#[test]
+fn a_launcher_that_fails_starts_all_pods_anew() {
+    let mut world = restarted(1);
+    let uids = |world: &World| -> Vec<String> {
+        let mut rows: Vec<_> = world.pods.iter().map(|row| (&row.name, &row.uid)).collect();
+        rows.sort();
+        rows.into_iter().map(|(_, uid)| uid.to_string()).collect()
+    };
+    let before = uids(&world);
+    world.fail("mnist-launcher", 1);
+    world.reconcile();
+    assert_eq!(world.phase(), Some(JobPhase::Restarting));
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.restarts()),
+        (Some(JobPhase::Running), (1, 0))
+    );
+    let after = uids(&world);
+    assert_eq!(after.len(), before.len());
+    assert!(
+        after.iter().all(|uid| !before.contains(uid)),
+        "{before:?} {after:?}"
+    );
+    world.tick(60);
+    world.fail("mnist-launcher", 1);
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.condition("Failed")),
+        (Some(JobPhase::Failed), "True BackoffLimitExceeded".to_owned())
+    );
+}
+
+/// It has failed because of the worker, and counts all the same.
+#[test]
+fn a_launcher_that_fails_with_a_worker_spends_the_limit() {
+    let mut world = restarted(0);
+    world.fail("mnist-worker-2", 1);
+    world.reconcile();
+    assert_eq!(world.restarts(), (0, 1));
+    world.tick(2);
+    world.fail("mnist-launcher", 1);
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.condition("Failed")),
+        (Some(JobPhase::Failed), "True BackoffLimitExceeded".to_owned())
+    );
+}
+
+#[test]
+fn a_size_that_changes_while_all_start_anew_is_reached() {
+    let mut world = restarted(3);
+    world.edit(|spec| spec.elastic.as_mut().unwrap().replicas = 2);
+    world.reconcile();
+    assert_eq!(world.phase(), Some(JobPhase::Scaling));
+    world.fail("mnist-launcher", 1);
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.restarts()),
+        (Some(JobPhase::Running), (1, 0))
+    );
+    assert_eq!((world.status().replicas, world.status().scaling), (Some(2), None));
+    assert_eq!(world.pods.len(), 3);
 }
