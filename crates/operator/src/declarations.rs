@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::{DeclaredFramework, FieldError, FrameworkStatus};
+use trainyard_core::bounds;
 
 use crate::act::request::{Answer, Path, request};
 use crate::act::{Class, RequestError};
@@ -208,6 +209,15 @@ fn status(object: &DeclaredFramework, errors: &[FieldError], now: Time) -> Frame
     }
 }
 
+/// Decodes a framework that is not too large, without what nobody here reads.
+fn decode(json: &str) -> Result<DeclaredFramework, FieldError> {
+    if let Some(excess) = bounds::excess(json) {
+        return Err(FieldError::new(excess.path, excess.message));
+    }
+    let object = bounds::decode(json).and_then(serde_json::from_value);
+    object.map_err(|error| FieldError::new("spec", format!("it can't be read: {error}")))
+}
+
 /// Feeds `Framework` objects into the store and the index.
 struct Feeder {
     store: Arc<Store>,
@@ -240,7 +250,7 @@ impl Sink for Feeder {
     fn object(&self, json: &str, _: Source) -> Result<Version, serde_json::Error> {
         let SlimMeta { metadata } = serde_json::from_str(json)?;
         let name = metadata.name.to_string();
-        match serde_json::from_str::<DeclaredFramework>(json) {
+        match decode(json) {
             Ok(object) => {
                 if self.store.is_new(&name, &object) {
                     let errors = self.index.declare(&object);
@@ -255,7 +265,6 @@ impl Sink for Feeder {
                 // Its definition is not ours, or newer than this operator.
                 tracing::warn!(framework = name, %error, "a Framework can't be read");
                 self.store.put_unreadable(&name);
-                let error = FieldError::new("spec", format!("it can't be read: {error}"));
                 self.index.declare_unreadable(&name, error);
                 self.wake_jobs(&name);
             }
