@@ -33,6 +33,25 @@ const LIST_KEYS: &[(&str, &[&str])] = &[
     ("ownerReferences", &["uid"]),
 ];
 
+/// The most items of the lists inside a pod template, by the name of the list's field: far more
+/// than anybody needs, so that no job that runs becomes invalid. What all of them may take together
+/// is bounded by the operator.
+const MAX_ITEMS: &[(&str, u64)] = &[
+    ("containers", 64),
+    ("initContainers", 64),
+    ("ephemeralContainers", 64),
+    ("env", 1024),
+    ("command", 4096),
+    ("args", 4096),
+    // Of a rule about nodes: their names.
+    ("values", 4096),
+    ("items", 1024),
+];
+/// The most items of every other list there, such as volumes.
+const MAX_OTHER_ITEMS: u64 = 256;
+/// The most entries of a map there, such as annotations.
+const MAX_ENTRIES: u64 = 512;
+
 /// Keys that the API server requires to have a value in every item, with the value that Kubernetes
 /// itself assumes.
 const KEY_DEFAULTS: &[(&str, &str, &str)] = &[("ports", "protocol", "TCP")];
@@ -147,7 +166,7 @@ fn join_lines(value: &mut Value) {
 }
 
 /// Drops descriptions, which would take the definition over the limit, and adds the keys of keyed
-/// lists.
+/// lists, and the bounds of all lists and maps.
 fn slim(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else {
         return;
@@ -156,6 +175,7 @@ fn slim(schema: &mut Value) {
     if let Some(properties) = object.get_mut("properties").and_then(Value::as_object_mut) {
         for (name, property) in properties.iter_mut() {
             key_list(name, property);
+            bound(name, property);
             slim(property);
         }
     }
@@ -164,6 +184,22 @@ fn slim(schema: &mut Value) {
             slim(nested);
         }
     }
+}
+
+/// Bounds a list or a map that has no bound yet.
+fn bound(name: &str, property: &mut Value) {
+    let Some(property) = property.as_object_mut() else {
+        return;
+    };
+    let (rule, max) = if property.contains_key("items") {
+        let known = MAX_ITEMS.iter().find(|(list, _)| *list == name);
+        ("maxItems", known.map_or(MAX_OTHER_ITEMS, |(_, max)| *max))
+    } else if property.contains_key("additionalProperties") {
+        ("maxProperties", MAX_ENTRIES)
+    } else {
+        return;
+    };
+    property.entry(rule).or_insert_with(|| json!(max));
 }
 
 fn key_list(name: &str, property: &mut Value) {
@@ -214,7 +250,8 @@ fn require_keys(items: &mut Map<String, Value>, list: &str, keys: &[&str]) {
 /// annotations if the schema did not name them; the generated schema of `ObjectMeta` has far more
 /// than a template may carry.
 fn preserve_template_metadata(template: &mut Value) {
-    let strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let strings =
+        json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": MAX_ENTRIES});
     if let Some(properties) = template.get_mut("properties").and_then(Value::as_object_mut) {
         properties.insert(
             "metadata".to_owned(),

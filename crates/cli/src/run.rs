@@ -200,6 +200,7 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
         None => (connect().await?, None),
         Some(yard) => {
             let options = local::Options {
+                allows_host_paths: args.allow_host_path,
                 nodes: args.nodes,
                 images: images::resolve(&args.image)?,
                 keep: kept.clone(),

@@ -2,8 +2,11 @@
 //! in it, and every replica decodes it, at every list.
 //!
 //! Decoded objects are larger than their JSON: an empty item of a list is three bytes, and becomes
-//! hundreds. So the values are counted too, before anything is decoded. An object beyond these
-//! bounds is malformed, and is told so on itself.
+//! hundreds; a volume becomes three thousand. So the values are counted too, and what they will
+//! take in memory is weighed, before anything is decoded. An object beyond these bounds is
+//! malformed, and is told so on itself.
+
+mod weight;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -14,6 +17,11 @@ use serde_json::value::RawValue;
 pub const MAX_BYTES: usize = 512 * 1024;
 /// The most values that a spec may have, and as many the lists of the metadata.
 pub const MAX_VALUES: usize = 5_000;
+/// The most bytes that a spec may take in memory, decoded.
+pub const MAX_WEIGHT: usize = 1024 * 1024;
+/// An object of as few bytes is within all bounds: every item of a list takes three.
+const HARMLESS_BYTES: usize = 512;
+const _: () = assert!(HARMLESS_BYTES / 3 * weight::HEAVIEST_ITEM < MAX_WEIGHT);
 /// A larger status is not decoded where only its first lines matter.
 const MAX_STATUS_VALUES: usize = 5 * MAX_VALUES;
 
@@ -84,8 +92,7 @@ pub struct Excess {
 /// Returns what is too large in an object for it to be decoded. JSON that can't be read is not too
 /// large: whoever decodes it says what is wrong. The status is not bounded: the operator writes it.
 pub fn excess(object: &str) -> Option<Excess> {
-    // As few bytes can't have more values.
-    if object.len() <= MAX_VALUES {
+    if object.len() <= HARMLESS_BYTES {
         return None;
     }
     let parts: Parts<'_> = serde_json::from_str(object).ok()?;
@@ -99,7 +106,7 @@ pub fn excess(object: &str) -> Option<Excess> {
     let in_metadata = lists.into_iter().flatten().map(|part| values(part.get())).sum();
     excess_of("metadata", 0, in_metadata).or_else(|| {
         let spec = parts.spec?.get();
-        excess_of("spec", spec.len(), values(spec))
+        excess_of("spec", spec.len(), values(spec)).or_else(|| excess_weight("spec", spec))
     })
 }
 
@@ -116,6 +123,15 @@ fn excess_of(path: &'static str, bytes: usize, values: usize) -> Option<Excess> 
         path,
         message: format!("this has {what}: {advice}"),
     })
+}
+
+fn excess_weight(path: &'static str, json: &str) -> Option<Excess> {
+    let weight = weight::of(json);
+    let message = format!(
+        "this takes {weight} bytes of memory, and at most {MAX_WEIGHT} are possible: name fewer volumes, containers and \
+         variables; one projected volume can hold several sources, and envFrom takes variables from a ConfigMap"
+    );
+    (weight > MAX_WEIGHT).then_some(Excess { path, message })
 }
 
 /// Decodes an object that is not too large, without what nobody here reads, such as
@@ -234,6 +250,57 @@ mod tests {
             list(MAX_VALUES)
         );
         assert_eq!(excess(&labels).unwrap().path, "metadata");
+    }
+
+    #[rstest]
+    #[case::volumes("volumes", r#"{"name":"v1"}"#, 2450, true)]
+    #[case::containers("containers", r#"{"name":"a"}"#, 2450, true)]
+    #[case::some_volumes("volumes", r#"{"name":"v1"}"#, 256, false)]
+    fn what_would_take_much_memory_is_named(
+        #[case] list: &str,
+        #[case] item: &str,
+        #[case] count: usize,
+        #[case] is_too_much: bool,
+    ) {
+        let items = vec![item; count].join(",");
+        let pod = format!(r#"{{"spec": {{"{list}": [{items}]}}}}"#);
+        for spec in [
+            format!(r#"{{"roles": [{{"template": {pod}}}]}}"#),
+            format!(r#"{{"mpiReplicaSpecs": {{"Worker": {{"template": {pod}}}}}}}"#),
+        ] {
+            let found = excess(&format!(r#"{{"metadata": {{}}, "spec": {spec}}}"#));
+            assert_eq!(found.is_some(), is_too_much, "{found:?}");
+            if let Some(found) = found {
+                let is_told = found.message.contains("of memory") && found.message.contains("fewer volumes");
+                assert!(is_told && found.path == "spec", "{found:?}");
+            }
+        }
+    }
+
+    /// Sixteen roles, each with two containers of twenty variables, and eight volumes.
+    #[test]
+    fn a_large_job_is_not_too_large() {
+        let many =
+            |count: usize, item: &dyn Fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(",");
+        let env = many(20, &|i| {
+            format!(r#"{{"name":"VARIABLE_{i}","value":"some value {i}"}}"#)
+        });
+        let mounts = many(8, &|i| format!(r#"{{"name":"v{i}","mountPath":"/data/{i}"}}"#));
+        let volumes = many(8, &|i| {
+            format!(r#"{{"name":"v{i}","persistentVolumeClaim":{{"claimName":"claim-{i}"}}}}"#)
+        });
+        let containers = many(2, &|i| {
+            format!(
+                r#"{{"name":"c{i}","image":"registry.example/i:1","env":[{env}],"volumeMounts":[{mounts}]}}"#
+            )
+        });
+        let roles = many(16, &|i| {
+            format!(
+                r#"{{"name":"r{i}","template":{{"spec":{{"containers":[{containers}],"volumes":[{volumes}]}}}}}}"#
+            )
+        });
+        let object = format!(r#"{{"metadata": {{}}, "spec": {{"roles": [{roles}]}}}}"#);
+        assert_eq!(excess(&object), None);
     }
 
     #[test]

@@ -156,7 +156,8 @@ impl Plan {
 ///
 /// The first case that applies decides:
 ///
-/// 1. The job has another controller, or is being deleted.
+/// 1. The job has another controller, or is being deleted: nothing is done, but that the latter
+///    loses its right to start programs in its pods.
 /// 2. The job has ended.
 /// 3. It is suspended, whether its spec is valid or not.
 /// 4. Its spec is not valid, or has a change that is forbidden.
@@ -169,7 +170,7 @@ impl Plan {
 /// that is possible without creating anything.
 pub fn plan(view: &View<'_>) -> Plan {
     if !is_managed(view.job, view.local) {
-        return Plan::default();
+        return leave(view);
     }
     let mut plan = decide(view);
     progress::report(view, &mut plan);
@@ -180,8 +181,19 @@ pub fn plan(view: &View<'_>) -> Plan {
 }
 
 /// Returns true unless a job has another controller or is being deleted.
-pub fn is_managed(job: &TrainingJob, local: &LocalState) -> bool {
+fn is_managed(job: &TrainingJob, local: &LocalState) -> bool {
     job.is_ours() && job.metadata.deletion_timestamp.is_none() && !local.is_deleted
+}
+
+/// Plans for a job that is not managed any more. One that is being deleted may stay for as long as
+/// finalizers or its pods do: it keeps no right to its pods.
+fn leave(view: &View<'_>) -> Plan {
+    let mut plan = Plan::default();
+    if view.job.is_ours() && !view.local.is_deleted {
+        plan.at_once.extend(exec_right::withdrawal(view));
+        pace::pace_actions(&mut plan, view);
+    }
+    plan
 }
 
 fn decide(view: &View<'_>) -> Plan {

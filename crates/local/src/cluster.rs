@@ -49,6 +49,8 @@ pub struct Options {
     pub image_user: Option<u32>,
     /// The working directory of containers, which they may write to.
     pub working_directory: PathBuf,
+    /// The directory that `hostPath` volumes must be in. Without it, they may be anywhere.
+    pub host_paths: Option<PathBuf>,
     /// A directory of this user. Each cluster has one of its own below it while it runs; claimed
     /// volumes stay there.
     pub base_directory: PathBuf,
@@ -138,6 +140,7 @@ impl Cluster {
                 state_directory: kept,
                 claims_directory: claims,
                 working_directory: options.working_directory,
+                host_paths: options.host_paths,
                 images: options.images,
                 image_user: options.image_user,
                 progress: options.progress,

@@ -56,6 +56,8 @@ pub struct NodeOptions {
     pub claims_directory: PathBuf,
     /// The working directory of containers, which they may write to.
     pub working_directory: PathBuf,
+    /// The directory that `hostPath` volumes must be in. Without it, they may be anywhere.
+    pub host_paths: Option<PathBuf>,
     /// Directories with the files of images, or Python virtual environments, by the names of the
     /// images.
     pub images: BTreeMap<String, PathBuf>,
@@ -102,6 +104,7 @@ impl Node {
                 state_directory: options.state_directory,
                 claims_directory: options.claims_directory,
                 working_directory: options.working_directory,
+                host_paths: options.host_paths,
                 images: options.images,
                 image_user: options.image_user,
                 progress: options.progress,

@@ -28,7 +28,7 @@ pub use manager::CertConfig;
 pub(crate) use manager::CertManager;
 pub(crate) use own::OwnCertificate;
 use plan::CertPlan;
-pub(crate) use plan::plan_certs;
+pub(crate) use plan::{Trust, plan_certs};
 pub(crate) use serving::{LoadError, ServingCert};
 
 /// The content of the Secret, in PEM. Its `Debug` does not show keys.

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::declaration::FrameworkDeclaration;
 use trainyard_api::{DeclaredFramework, FieldError, FrameworkStatus};
+use trainyard_core::bounds;
 
 use crate::act::request::{Answer, Path, request};
 use crate::act::{Class, RequestError};
@@ -230,6 +231,15 @@ impl Unreadable {
     }
 }
 
+/// Decodes a framework that is not too large, without what nobody here reads.
+fn decode(json: &str) -> Result<DeclaredFramework, FieldError> {
+    if let Some(excess) = bounds::excess(json) {
+        return Err(FieldError::new(excess.path, excess.message));
+    }
+    let object = bounds::decode(json).and_then(serde_json::from_value);
+    object.map_err(|error| FieldError::new("spec", format!("it can't be read: {error}")))
+}
+
 /// Feeds `Framework` objects into the store and the index.
 struct Feeder {
     store: Arc<Store>,
@@ -262,7 +272,7 @@ impl Sink for Feeder {
     fn object(&self, json: &str, _: Source) -> Result<Version, serde_json::Error> {
         let SlimMeta { metadata } = serde_json::from_str(json)?;
         let name = metadata.name.to_string();
-        match serde_json::from_str::<DeclaredFramework>(json) {
+        match decode(json) {
             Ok(object) => {
                 if self.store.is_new(&name, &object) {
                     let errors = self.index.declare(&object);
@@ -275,11 +285,11 @@ impl Sink for Feeder {
             }
             Err(error) => {
                 // Its definition is not ours, or newer than this operator.
-                let object = serde_json::from_str::<Unreadable>(json)?.into_object();
-                let said = FieldError::new("spec", format!("it can't be read: {error}"));
-                if self.store.put_unreadable(&name, object, said.clone()) {
+                let object = bounds::decode_small(json).and_then(serde_json::from_value);
+                let object = object.map(Unreadable::into_object)?;
+                if self.store.put_unreadable(&name, object, error.clone()) {
                     tracing::warn!(framework = name, %error, "a Framework can't be read");
-                    self.index.declare_unreadable(&name, said);
+                    self.index.declare_unreadable(&name, error);
                     self.wake_jobs(&name);
                 }
                 self.queue.add(name);

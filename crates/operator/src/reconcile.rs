@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use trainyard_api::TrainingJob;
 use trainyard_core::local_state::LocalState;
 use trainyard_core::model::Action;
-use trainyard_core::plan::{Plan, StatusChange, Step, is_managed, plan};
+use trainyard_core::plan::{Plan, StatusChange, Step, plan};
 use trainyard_core::view::{Conflict, View};
 
 use crate::act::{Class, RequestError, Result, Target, Writer};
@@ -89,7 +89,8 @@ impl Reconciler {
             }
             Some(Lookup::Job(snapshot)) => snapshot,
         };
-        if !is_managed(&snapshot.job, &snapshot.local) {
+        if snapshot.local.is_deleted {
+            // The watch is about to say so.
             return Ok(AfterRound::End(ReconcileResult::REST));
         }
         let now = self.clock.now();

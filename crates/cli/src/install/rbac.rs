@@ -2,7 +2,8 @@
 //!
 //! Rights on jobs and their children are cluster-wide, or in each watched namespace if there are
 //! any. Everything else is the same for both: nodes and the webhook configurations (which have no
-//! namespace), and the lease and the certificates in the operator's own namespace.
+//! namespace), and the lease and the certificates in the operator's own namespace. Events about
+//! Frameworks, which have no namespace, are in `default`.
 
 use serde_json::{Value, json};
 use trainyard_api::GROUP;
@@ -32,7 +33,8 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
             cluster_role(JOBS_ROLE, &job_rules(settings)),
             cluster_role_binding(JOBS_ROLE, own),
         ]);
-    } else {
+    } else if settings.cluster_writes {
+        // Events about Frameworks come with their status.
         objects.extend([
             role(EVENTS_ROLE, EVENTS_NAMESPACE, &json!([event_rule()])),
             role_binding(EVENTS_ROLE, EVENTS_NAMESPACE, own),

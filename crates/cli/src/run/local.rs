@@ -26,6 +26,8 @@ pub struct Options {
     pub nodes: usize,
     /// Directories of images, by name.
     pub images: BTreeMap<String, PathBuf>,
+    /// Whether `hostPath` volumes may be outside of the working directory.
+    pub allows_host_paths: bool,
     /// Where the files of pods go instead of being removed.
     pub keep: Option<PathBuf>,
     /// Receives the lines of progress files, each with the name of its pod.
@@ -43,11 +45,13 @@ pub struct LocalCluster {
 
 impl LocalCluster {
     pub async fn start(yard: &Yard, options: Options) -> Result<Self> {
+        let here = std::env::current_dir().context("this directory is gone: go to another")?;
         let options = cluster::Options {
             nodes: options.nodes,
             images: options.images,
             image_user: None,
-            working_directory: std::env::current_dir().context("this directory is gone: go to another")?,
+            host_paths: (!options.allows_host_paths).then(|| here.clone()),
+            working_directory: here,
             base_directory: yard.scratch.clone(),
             progress: Some(options.progress),
             keep: options.keep,

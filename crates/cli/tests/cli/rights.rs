@@ -203,6 +203,13 @@ fn without_cluster_writes_nothing_is_changed_outside_of_the_namespaces() {
             assert!(asks || list(rule, "/verbs").iter().all(reads), "{line}: {rule}");
         }
         assert_eq!(of_kind(&objects, "ClusterRoleBinding").len(), 1, "{line}");
+        for kind in ["Role", "RoleBinding"] {
+            for object in of_kind(&objects, kind) {
+                let namespace = text(object, "/metadata/namespace");
+                let is_its = ["team-a", "trainyard-system"].contains(&namespace);
+                assert!(is_its, "{line}: a {kind} in {namespace}");
+            }
+        }
     }
 }
 

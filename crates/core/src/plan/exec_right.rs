@@ -2,8 +2,8 @@
 //! covers now.
 //!
 //! It covers pods by their names, so it follows the pods that exist and are this job's own. It
-//! covers none while another object has a name that the job needs, while the job is suspended, and
-//! once it has ended.
+//! covers none while another object has a name that the job needs, while the job is suspended, once
+//! it has ended, and once it is being deleted.
 
 use trainyard_api::{JobPhase, MpiAttach, Reason};
 
@@ -45,12 +45,13 @@ pub(super) fn withdrawal(view: &View<'_>) -> Option<Action> {
     let options = view.job.spec.framework.launcher();
     let attaches = options.is_some_and(|options| options.attach == Some(MpiAttach::Exec));
     let status = view.job.status.as_ref();
-    // Whoever suspends a job may change how it attaches in the same moment.
+    // Whoever suspends or deletes a job may change how it attaches in the same moment.
     let may_have_attached = || {
         let framework = view.frameworks.of(view.job);
         let has_shell = framework.is_some_and(|framework| framework.remote_access.is_some());
         let phase = status.and_then(|status| status.phase);
-        has_shell && view.job.is_suspended() && !phase.is_some_and(JobPhase::is_suspended)
+        let is_to_suspend = view.job.is_suspended() && !phase.is_some_and(JobPhase::is_suspended);
+        has_shell && (is_to_suspend || view.job.metadata.deletion_timestamp.is_some())
     };
     let may_have_it = status.is_some() && (attaches || may_have_attached());
     grant(view, PodNames::default(), may_have_it)

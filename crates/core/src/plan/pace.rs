@@ -36,9 +36,14 @@ pub(super) fn pace(plan: &mut Plan, view: &View<'_>) {
     }
     // Overdue writes first: backoffs hold for them, too.
     act_on_overdue(plan, view);
+    pace_actions(plan, view);
+    pace_status(plan, view);
+}
+
+/// Removes the writes that are not due yet.
+pub(super) fn pace_actions(plan: &mut Plan, view: &View<'_>) {
     find_moot_backoffs(plan, view);
     drop_backed_off(plan, view);
-    pace_status(plan, view);
 }
 
 fn check_conflicts(plan: &mut Plan, view: &View<'_>) {

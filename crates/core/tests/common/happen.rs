@@ -1,6 +1,7 @@
 //! What the cluster and the user do to a job.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::TrainingJobSpec;
 use trainyard_core::view::{NodeState, Nodes, PodEnd, PodPhase, PodRow, Trouble};
 
@@ -230,6 +231,11 @@ impl World {
         if self.job.spec != before {
             *self.job.metadata.generation.get_or_insert(1) += 1;
         }
+    }
+
+    /// The user deletes the job, and a finalizer keeps it.
+    pub fn begin_deletion(&mut self) {
+        self.job.metadata.deletion_timestamp = Some(Time(self.now));
     }
 
     pub fn suspend(&mut self, suspend: bool) {

@@ -6,7 +6,7 @@ use trainyard_api::TrainingJob;
 use trainyard_core::job::Job;
 use trainyard_core::local_state::ExecRightState;
 use trainyard_core::model::{Action, PodKey, PodNames};
-use trainyard_core::plan::{Plan, Step, is_managed, plan};
+use trainyard_core::plan::{Plan, Step, plan};
 use trainyard_core::view::PodRow;
 use trainyard_core::{admission, build, depends, exec};
 
@@ -130,7 +130,9 @@ fn check_withdrawn(job: &TrainingJob, seen: &Seen, plan: &Plan) -> Result<(), Te
         return Ok(());
     };
     let ends = |action: &Action| matches!(action, Action::Grant(pods) if pods.is_empty());
-    let goes_on = !job.is_suspended() || !is_managed(job, &seen.local) || pods.is_empty();
+    let is_being_deleted = job.metadata.deletion_timestamp.is_some();
+    let is_unknown = !job.is_ours() || seen.local.is_deleted;
+    let goes_on = is_unknown || !job.is_suspended() && !is_being_deleted || pods.is_empty();
     prop_assert!(
         goes_on || !seen.settings.allows_exec || plan.actions().any(ends),
         "keeps its right"

@@ -132,12 +132,19 @@ fn a_statefulset_whose_pods_are_called_as_the_workers_is_out_of_reach() {
 }))]
 #[case::it_attaches_otherwise(|world: &mut World| world.edit(|spec| spec.framework.mpi = None))]
 #[case::it_has_succeeded(|world: &mut World| world.succeed(LAUNCHER))]
+#[case::it_is_being_deleted(World::begin_deletion)]
+#[case::it_is_being_deleted_and_attaches_otherwise(|world: &mut World| {
+    world.edit(|spec| spec.framework.mpi = None);
+    world.begin_deletion();
+})]
 fn a_right_ends(#[case] event: fn(&mut World), #[values(false, true)] another_leads: bool) {
     let mut world = with_exec(mpi("attach: Exec", 2));
     world.settle();
     assert_eq!(world.log.grants, [WORKERS]);
     event(&mut world);
-    let keeps_its_pods = world.job.spec.framework.mpi.is_none() && !world.job.is_suspended();
+    let is_being_deleted = world.job.metadata.deletion_timestamp.is_some();
+    let keeps_its_pods =
+        world.job.spec.framework.mpi.is_none() && !world.job.is_suspended() && !is_being_deleted;
     if another_leads && keeps_its_pods {
         // Such a change is refused, and the job goes on as it was: one that does not know what was
         // granted can't know how it attached.
@@ -149,6 +156,7 @@ fn a_right_ends(#[case] event: fn(&mut World), #[values(false, true)] another_le
     // It ends before the status says so.
     let first = world.actions();
     assert!(first.contains(&Action::Grant(PodNames::default())), "{first:?}");
+    assert!(!is_being_deleted || first.len() == 1, "{first:?}");
     world.settle();
     assert_eq!(world.covered.as_deref(), Some(&[][..]));
     assert!(world.actions().is_empty());

@@ -62,6 +62,8 @@ pub struct Options {
     pub claims_directory: PathBuf,
     /// The working directory of containers, which they may write to.
     pub working_directory: PathBuf,
+    /// The directory that `hostPath` volumes must be in. Without it, they may be anywhere.
+    pub host_paths: Option<PathBuf>,
     /// Directories with the files of images, by the names of the images.
     pub images: BTreeMap<String, PathBuf>,
     /// The user and group of containers with the files of an image whose pods name none. Without

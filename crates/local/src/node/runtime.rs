@@ -112,6 +112,9 @@ pub enum Root {
 pub struct Mount {
     /// The path on this machine.
     pub source: PathBuf,
+    /// Whether the source has no symbolic links. One that is there when it is mounted was put there
+    /// meanwhile, and is not followed.
+    pub is_resolved: bool,
     /// The path in the container.
     pub target: PathBuf,
     /// Whether the container may not write to it.

@@ -41,6 +41,7 @@ pub fn main(name: &str) -> ExitCode {
             state_directory: directory.path().to_owned(),
             claims_directory: state.join("claims"),
             working_directory: std::env::current_dir().unwrap(),
+            host_paths: None,
             image_user: None,
             images: std::collections::BTreeMap::new(),
             progress: None,

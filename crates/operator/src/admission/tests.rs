@@ -23,7 +23,7 @@ use trainyard_eventually::{HANG_LIMIT, eventually_async};
 
 use super::*;
 use crate::budget::WEBHOOK_CONNECTIONS;
-use crate::certs::{CertConfig, SecretData, carry_out, plan_certs};
+use crate::certs::{CertConfig, SecretData, Trust, carry_out, plan_certs};
 use crate::http::bind;
 
 struct Server {
@@ -71,7 +71,7 @@ fn certificates() -> SecretData {
         Timestamp::now(),
         CertConfig::new("system", &["hooks"], true).names,
     );
-    carry_out(&plan_certs(None, now, &names), None, now, &names)
+    carry_out(&plan_certs(None, now, &names, Trust::Written), None, now, &names)
         .unwrap()
         .unwrap()
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::Stream;
 use http::{Method, Request, Response};
@@ -18,14 +19,15 @@ use tokio::sync::watch;
 
 use super::SecretData;
 
-/// Objects by path, with resource versions, the writes that came, and all changes for those who
-/// watch.
+/// Objects by path, with resource versions, the writes that came, all changes for those who watch,
+/// and whether nobody may patch.
 #[derive(Default)]
 pub(super) struct Server {
     pub(super) objects: Mutex<BTreeMap<String, Value>>,
     writes: Mutex<Vec<String>>,
     changes: Mutex<Vec<(String, Value)>>,
     changed: watch::Sender<usize>,
+    pub(super) forbids_patches: AtomicBool,
 }
 
 pub(super) const SECRETS: &str = "/api/v1/namespaces/system/secrets";
@@ -54,6 +56,7 @@ impl Server {
                 }
                 (path.to_owned(), sent)
             }
+            Method::PATCH if self.forbids_patches.load(Ordering::Relaxed) => return Err(403),
             Method::PATCH => {
                 let mut held = objects.get(path).ok_or(404_u16)?.clone();
                 let change: json_patch::Patch = serde_json::from_value(sent).unwrap();

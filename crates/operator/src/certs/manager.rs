@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::bundle::{WebhookConfiguration, trust_patch};
-use super::{CertPlan, IssueError, SecretData, ServingCert, carry_out, plan_certs};
+use super::{CertPlan, IssueError, SecretData, ServingCert, Trust, carry_out, plan_certs};
 use crate::backoff::Backoff;
 use crate::leader::Leadership;
 
@@ -75,6 +75,13 @@ pub(super) enum SyncError {
     Write { what: &'static str, source: kube::Error },
     #[error(transparent)]
     Issue(#[from] IssueError),
+}
+
+impl SyncError {
+    /// Returns true if this operator has no right to the write.
+    fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Write { source: kube::Error::Api(status), .. } if status.code == 403)
+    }
 }
 
 /// Keeps the certificates of one operator.
@@ -177,11 +184,20 @@ impl CertManager {
             if !self.leadership.may_write() {
                 return Ok(None);
             }
+            let mut trust = Trust::Written;
             if let Some(held) = held.as_ref().filter(|held| !held.ca_crt.is_empty()) {
                 // First, because a leaf is replaced only when its authority is trusted.
-                self.trust(&held.ca_crt).await?;
+                match self.trust(&held.ca_crt).await {
+                    Ok(()) => {}
+                    // Pods trust the observer by another way: the leaf must not end with it.
+                    Err(error) if error.is_forbidden() => {
+                        tracing::warn!(%error, "write the certificate to trust yourself: see docs/install.md");
+                        trust = Trust::Awaited;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-            let plan = plan_certs(held.as_ref(), now, &self.config.names);
+            let plan = plan_certs(held.as_ref(), now, &self.config.names, trust);
             if let CertPlan::Keep { until } = plan {
                 return Ok(Some(until));
             }

@@ -40,8 +40,17 @@ pub enum CertPlan {
     DropOldAuthorities,
 }
 
+/// Whether those who call this operator trust the authorities of `ca.crt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// They do, or will in a moment.
+    Written,
+    /// Somebody else has to write that, and has not yet.
+    Awaited,
+}
+
 /// Decides what to do about the certificates of some DNS names.
-pub fn plan_certs(existing: Option<&SecretData>, now: Timestamp, names: &[String]) -> CertPlan {
+pub fn plan_certs(existing: Option<&SecretData>, now: Timestamp, names: &[String], trust: Trust) -> CertPlan {
     let Some(existing) = existing.filter(|data| **data != SecretData::default()) else {
         return CertPlan::NewAuthority {
             why: "there are no certificates yet".to_owned(),
@@ -65,8 +74,11 @@ pub fn plan_certs(existing: Option<&SecretData>, now: Timestamp, names: &[String
         return CertPlan::AddAuthority;
     }
     if leaf.signer != 0 {
-        // The new authority is not used before everybody trusts it.
-        let trusted = present.not_before + BACKDATE + OVERLAP;
+        // The new authority is not used before everybody trusts it, for as long as there is a leaf.
+        let trusted = match trust {
+            Trust::Written => present.not_before + BACKDATE + OVERLAP,
+            Trust::Awaited => leaf.not_after,
+        };
         return if now < trusted {
             CertPlan::Keep { until: trusted }
         } else {
@@ -100,6 +112,7 @@ struct Authority {
 
 struct Leaf {
     not_before: Timestamp,
+    not_after: Timestamp,
     renew_at: Timestamp,
     /// The position of the authority that signed it.
     signer: usize,
@@ -212,6 +225,7 @@ fn leaf(
     let life = not_after.duration_since(not_before);
     Ok(Leaf {
         not_before,
+        not_after,
         renew_at: not_before + life / 3 * 2,
         signer,
     })

@@ -25,20 +25,20 @@ fn names() -> Vec<String> {
 }
 
 fn fresh(now: Timestamp) -> SecretData {
-    let plan = plan_certs(None, now, &names());
+    let plan = plan_certs(None, now, &names(), Trust::Written);
     assert!(matches!(plan, CertPlan::NewAuthority { .. }), "{plan:?}");
     carry_out(&plan, None, now, &names()).unwrap().unwrap()
 }
 
 fn next(data: &SecretData, now: Timestamp) -> SecretData {
-    let plan = plan_certs(Some(data), now, &names());
+    let plan = plan_certs(Some(data), now, &names(), Trust::Written);
     carry_out(&plan, Some(data), now, &names())
         .unwrap()
         .expect("something to do")
 }
 
 fn why(data: &SecretData, now: Timestamp) -> String {
-    match plan_certs(Some(data), now, &names()) {
+    match plan_certs(Some(data), now, &names(), Trust::Written) {
         CertPlan::NewAuthority { why } => format!("authority: {why}"),
         CertPlan::IssueLeaf { why } => format!("leaf: {why}"),
         other => panic!("{other:?}"),
@@ -85,12 +85,12 @@ fn a_fresh_leaf_is_trusted_under_every_name() {
 fn nothing_is_done_until_two_thirds_of_the_leafs_life() {
     let now = noon();
     let data = fresh(now);
-    let CertPlan::Keep { until } = plan_certs(Some(&data), now, &names()) else {
+    let CertPlan::Keep { until } = plan_certs(Some(&data), now, &names(), Trust::Written) else {
         panic!()
     };
     assert_eq!(until, now - BACKDATE + (LEAF_LIFE + BACKDATE) / 3 * 2);
     assert_eq!(
-        plan_certs(Some(&data), until - SECOND, &names()),
+        plan_certs(Some(&data), until - SECOND, &names(), Trust::Written),
         CertPlan::Keep { until }
     );
     assert!(why(&data, until).contains("two thirds"));
@@ -115,7 +115,7 @@ fn what_is_broken_is_made_anew() {
         let why = why(&data, now);
         let mended = next(&data, now);
         assert!(matches!(
-            plan_certs(Some(&mended), now, &names()),
+            plan_certs(Some(&mended), now, &names(), Trust::Written),
             CertPlan::Keep { .. }
         ));
         verify(&mended.ca_crt, &mended, "hooks.system.svc", now).unwrap();
@@ -154,7 +154,7 @@ fn other_names_need_another_leaf() {
     let now = noon();
     let data = fresh(now);
     let more = [names(), vec!["hooks.example".to_owned()]].concat();
-    let plan = plan_certs(Some(&data), now, &more);
+    let plan = plan_certs(Some(&data), now, &more, Trust::Written);
     assert_eq!(
         plan,
         CertPlan::IssueLeaf {
@@ -163,7 +163,7 @@ fn other_names_need_another_leaf() {
     );
     let data = carry_out(&plan, Some(&data), now, &more).unwrap().unwrap();
     verify(&data.ca_crt, &data, "hooks.example", now).unwrap();
-    let CertPlan::Keep { .. } = plan_certs(Some(&data), now, &names()) else {
+    let CertPlan::Keep { .. } = plan_certs(Some(&data), now, &names(), Trust::Written) else {
         panic!("a name too many does no harm")
     };
 }
@@ -189,11 +189,14 @@ fn the_authority_is_replaced_without_a_moment_of_distrust() {
     let due = now + CA_LIFE - DAY * 365;
     let shortly_before = due - HOUR;
     let old = next(&old, shortly_before);
-    let CertPlan::Keep { until } = plan_certs(Some(&old), shortly_before, &names()) else {
+    let CertPlan::Keep { until } = plan_certs(Some(&old), shortly_before, &names(), Trust::Written) else {
         panic!()
     };
     assert_eq!(until, due);
-    assert_eq!(plan_certs(Some(&old), due, &names()), CertPlan::AddAuthority);
+    assert_eq!(
+        plan_certs(Some(&old), due, &names(), Trust::Written),
+        CertPlan::AddAuthority
+    );
 
     // Both are trusted; the leaf is still the old one's.
     let added = next(&old, due);
@@ -201,9 +204,21 @@ fn the_authority_is_replaced_without_a_moment_of_distrust() {
     assert_eq!(added.tls_crt, old.tls_crt);
     verify(&added.ca_crt, &added, "hooks.system.svc", due).unwrap();
     assert_eq!(
-        plan_certs(Some(&added), due, &names()),
+        plan_certs(Some(&added), due, &names(), Trust::Written),
         CertPlan::Keep { until: due + OVERLAP }
     );
+
+    // Who has to say so by hand may take as long as there is a leaf. Then there is nothing to lose.
+    assert_eq!(
+        plan_certs(Some(&added), due + DAY, &names(), Trust::Awaited),
+        CertPlan::Keep {
+            until: shortly_before + LEAF_LIFE
+        }
+    );
+    assert!(matches!(
+        plan_certs(Some(&added), due + LEAF_LIFE, &names(), Trust::Awaited),
+        CertPlan::IssueLeaf { .. }
+    ));
 
     // Everybody trusts the new one: it signs. Both those who have seen the new bundle and replicas
     // with the old leaf are fine.
@@ -213,7 +228,7 @@ fn the_authority_is_replaced_without_a_moment_of_distrust() {
     verify(&signed.ca_crt, &added, "hooks.system.svc", due + OVERLAP).unwrap();
     verify(&old.ca_crt, &signed, "hooks.system.svc", due + OVERLAP).unwrap_err();
     assert_eq!(
-        plan_certs(Some(&signed), due + OVERLAP, &names()),
+        plan_certs(Some(&signed), due + OVERLAP, &names(), Trust::Written),
         CertPlan::Keep {
             until: due + OVERLAP * 2
         }
@@ -225,7 +240,7 @@ fn the_authority_is_replaced_without_a_moment_of_distrust() {
     assert!(signed.ca_crt.starts_with(&done.ca_crt));
     assert_eq!((&done.tls_crt, &done.tls_key), (&signed.tls_crt, &signed.tls_key));
     verify(&done.ca_crt, &done, "hooks.system.svc", due + OVERLAP * 2).unwrap();
-    let CertPlan::Keep { .. } = plan_certs(Some(&done), due + OVERLAP * 2, &names()) else {
+    let CertPlan::Keep { .. } = plan_certs(Some(&done), due + OVERLAP * 2, &names(), Trust::Written) else {
         panic!()
     };
 }
@@ -237,7 +252,7 @@ fn a_life_of_thirty_years_never_breaks() {
     let mut now = start;
     let mut changes = 0;
     while now < start + DAY * (30 * 365) {
-        match plan_certs(Some(&data), now, &names()) {
+        match plan_certs(Some(&data), now, &names(), Trust::Written) {
             CertPlan::Keep { until } => {
                 assert!(until > now, "it would spin");
                 now = until;

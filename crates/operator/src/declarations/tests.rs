@@ -12,6 +12,8 @@ use trainyard_api::TrainingJob;
 
 use super::*;
 use crate::act::WriteLimiter;
+use crate::budget::KIB;
+use crate::budget::tests::peak_growth;
 use crate::clock::SystemClock;
 use crate::events::{Outgoing, Recorder};
 use crate::leader::Leadership;
@@ -295,4 +297,25 @@ async fn jobs_say_that_declarations_can_not_be_read() {
     )
     .await
     .unwrap();
+}
+
+#[tokio::test]
+async fn a_declaration_that_is_too_large_is_not_decoded() {
+    let setting = setting();
+    let env = format!(r#""env":[{}{{}}],"old":["#, "{},".repeat(300_000));
+    let large = object(1, "job.name", &Value::Null).replace(r#""env":["#, &env);
+    // What is made once is not of an object.
+    setting
+        .feeder
+        .object(r#"{"metadata":{"name":"small"}}"#, Source::List)
+        .unwrap();
+    let (growth, seen) = peak_growth(|| setting.feeder.object(&large, Source::List));
+    assert_eq!(seen.unwrap(), Version(1));
+    assert!(growth <= 1024 * KIB, "{} KiB", growth / KIB);
+    let said = errors(&setting).join(" ");
+    assert!(said.contains("this has 900"), "{said}");
+    // One that is smaller takes its place.
+    let small = object(2, "job.name", &Value::Null);
+    setting.feeder.object(&small, Source::Watch).unwrap();
+    assert_eq!(errors(&setting), [""; 0]);
 }

@@ -12,7 +12,7 @@ use trainyard_core::foreign::Obstacle;
 
 use crate::index::{JobKey, Source};
 use crate::list_scopes::{ListScopes, Sighting};
-use crate::slim::Version;
+use crate::slim::{SlimMeta, Version};
 
 /// The field manager of our writes.
 const OURS: &str = "trainyard";
@@ -190,13 +190,21 @@ impl Store {
 
     /// Removes a deleted object. Returns its version.
     pub(super) fn gone(&self, json: &str, scope: usize) -> serde_json::Result<Version> {
-        let object: Value = serde_json::from_str(json)?;
-        let Some(ObjectVersion { key, uid, version }) = ObjectVersion::of(&object) else {
+        let SlimMeta { metadata } = serde_json::from_str(json)?;
+        if metadata.name.is_empty() || metadata.uid.is_empty() {
             return Ok(Version::default());
-        };
+        }
+        let (key, version) = (
+            JobKey::new(&metadata.namespace, &metadata.name),
+            metadata.resource_version,
+        );
         let mut inner = self.inner.lock();
         inner.scopes.reach(scope, version);
-        if inner.entries.get(&key).is_some_and(|entry| entry.uid == uid) {
+        if inner
+            .entries
+            .get(&key)
+            .is_some_and(|entry| *entry.uid == *metadata.uid)
+        {
             inner.entries.remove(&key);
         }
         Ok(version)
@@ -256,5 +264,29 @@ impl Inner {
         };
         self.entries.insert(key.clone(), entry);
         Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::KIB;
+    use crate::budget::tests::peak_growth;
+
+    #[test]
+    fn of_what_is_gone_only_its_identity_is_decoded() {
+        let object = |spec: &str| {
+            let metadata = r#"{"name":"a","namespace":"b","uid":"u","resourceVersion":"7"}"#;
+            format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#)
+        };
+        let store = Store::new(1);
+        let large = object(&format!("[{}{{}}]", "{},".repeat(300_000)));
+        // What is made once is not of an object.
+        store.gone(&object("[]"), 0).unwrap();
+        store.apply(&object("{}"), 0, Source::Watch).unwrap();
+        let (growth, version) = peak_growth(|| store.gone(&large, 0).unwrap());
+        assert_eq!(version, Version(7));
+        assert!(!store.contains(&JobKey::new("b", "a")));
+        assert!(growth <= 1024 * KIB, "{} KiB", growth / KIB);
     }
 }

@@ -8,12 +8,16 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use trainyard_api::{FieldError, ScaleIn, ScaleKind, ScaleOut};
+use trainyard_api::{FieldError, JobRef, ScaleIn, ScaleKind, ScaleOut, ScaleRequestStatus};
+use trainyard_core::bounds;
 use trainyard_core::scale_request::ScaleRequest;
 
 use crate::index::{JobKey, Source};
 use crate::list_scopes::{ListScopes, Sighting};
-use crate::slim::Version;
+use crate::slim::{SlimMeta, Version};
+
+/// The longest name that an object can have.
+const MAX_NAME: usize = 253;
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -39,11 +43,6 @@ struct Inner {
     scopes: ListScopes,
     /// Where the names of changed requests go.
     listeners: Vec<(ScaleKind, mpsc::UnboundedSender<JobKey>)>,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    metadata: ObjectMeta,
 }
 
 impl Store {
@@ -152,13 +151,14 @@ impl Store {
         json: &str,
         scope: usize,
     ) -> serde_json::Result<(Version, Option<JobKey>)> {
-        let Metadata { metadata } = serde_json::from_str(json)?;
-        let version = crate::slim::version(&metadata);
+        let SlimMeta { metadata } = serde_json::from_str(json)?;
+        let version = metadata.resource_version;
         let mut inner = self.inner.lock();
         inner.scopes.reach(scope, version);
-        let id = id(kind, &metadata);
+        let id = (kind, JobKey::new(&metadata.namespace, &metadata.name));
         let known = inner.entries.get(&id);
-        let is_known = known.is_some_and(|known| known.request.metadata.uid == metadata.uid);
+        let is_known =
+            known.is_some_and(|known| known.request.metadata.uid.as_deref() == Some(&*metadata.uid));
         let job = is_known.then(|| inner.remove(&id)).flatten();
         Ok((version, job))
     }
@@ -221,40 +221,56 @@ fn id(kind: ScaleKind, metadata: &ObjectMeta) -> Id {
     )
 }
 
-/// Decodes a request. One that does not have the type is a request that is not valid. Fails only if
-/// the metadata can't be decoded.
+/// Decodes a request. One that does not have the type, or is too large, is a request that is not
+/// valid. Fails only if the metadata can't be decoded.
 fn decode(kind: ScaleKind, json: &str) -> serde_json::Result<(Id, JobKey, ScaleRequest)> {
-    let request = match kind {
-        ScaleKind::ScaleIn => serde_json::from_str::<ScaleIn>(json).map(ScaleRequest::from),
-        ScaleKind::ScaleOut => serde_json::from_str::<ScaleOut>(json).map(ScaleRequest::from),
-    };
-    let value: Value = match &request {
-        // The name of the job is part of what was parsed.
-        Ok(ScaleRequest { spec: Ok(_), .. }) => Value::Null,
-        _ => serde_json::from_str(json)?,
-    };
-    let mut request = match request {
-        Ok(request) => request,
-        Err(error) => {
-            let Metadata { metadata } = serde_json::from_str(json)?;
-            let status = value.get("status").cloned().unwrap_or_default();
-            ScaleRequest {
-                kind,
-                metadata,
-                spec: Err(vec![FieldError::new("spec", error.to_string())]),
-                status: serde_json::from_value(status).unwrap_or_default(),
-            }
+    let request = if let Some(excess) = bounds::excess(json) {
+        let error = FieldError::new(excess.path, excess.message);
+        invalid(kind, &bounds::decode_small(json)?, error)?
+    } else {
+        let object = bounds::decode(json)?;
+        let request = match kind {
+            ScaleKind::ScaleIn => ScaleIn::deserialize(&object).map(ScaleRequest::from),
+            ScaleKind::ScaleOut => ScaleOut::deserialize(&object).map(ScaleRequest::from),
+        };
+        match request {
+            Ok(request) => request,
+            Err(error) => invalid(kind, &object, FieldError::new("spec", error.to_string()))?,
         }
     };
-    request.metadata.managed_fields = None;
     let id = id(kind, &request.metadata);
     let job = match &request.spec {
-        Ok(spec) => &*spec.job,
-        Err(_) => value
-            .pointer("/spec/jobRef/name")
-            .and_then(Value::as_str)
-            .unwrap_or_default(),
+        Ok(spec) => JobKey::new(&id.1.namespace, &spec.job),
+        Err(_) => JobKey::new(&id.1.namespace, &job_of(json)),
     };
-    let job = JobKey::new(&id.1.namespace, job);
     Ok((id, job, request))
+}
+
+/// A request that is not valid, of what could be decoded of its object.
+fn invalid(kind: ScaleKind, object: &Value, error: FieldError) -> serde_json::Result<ScaleRequest> {
+    let part = |name: &str| object.get(name).unwrap_or(&Value::Null);
+    Ok(ScaleRequest {
+        kind,
+        metadata: ObjectMeta::deserialize(part("metadata"))?,
+        spec: Err(vec![error]),
+        status: ScaleRequestStatus::deserialize(part("status")).unwrap_or_default(),
+    })
+}
+
+/// The name of the job that a request is about, whatever else is in it. Empty if there is none that
+/// a job can have.
+fn job_of(json: &str) -> String {
+    #[derive(Deserialize)]
+    struct Object {
+        spec: Spec,
+    }
+    #[derive(Deserialize)]
+    struct Spec {
+        #[serde(rename = "jobRef")]
+        job: JobRef,
+    }
+    let name = serde_json::from_str::<Object>(json).map(|object| object.spec.job.name);
+    name.ok()
+        .filter(|name| name.len() <= MAX_NAME)
+        .unwrap_or_default()
 }

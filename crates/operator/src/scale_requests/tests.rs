@@ -14,6 +14,8 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::act::WriteLimiter;
+use crate::budget::KIB;
+use crate::budget::tests::peak_growth;
 use crate::clock::SystemClock;
 use crate::events::{Outgoing, Recorder};
 use crate::index::{Index, Source};
@@ -324,6 +326,37 @@ async fn a_request_that_no_schema_has_checked_ends_and_holds_up_nobody(#[case] s
     assert_eq!(bad["status"]["phase"], "ScaleFailed", "{bad}");
     let good = setting.request(ScaleKind::ScaleOut, "good");
     assert_eq!(good["status"]["phase"], "Scaling");
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_large_is_not_decoded_and_says_so() {
+    let setting = setting();
+    let object = json!({"metadata": {"name": "large", "namespace": "ns", "uid": "large"}, "spec": out(1)});
+    setting.put(&format!("{REQUESTS}scaleouts/large"), object);
+    // As the watch shows it.
+    let object = setting.request(ScaleKind::ScaleOut, "large").to_string();
+    let env = format!(r#""spec":{{"env":[{}{{}}],"#, "{},".repeat(300_000));
+    let large = object.replace(r#""spec":{"#, &env);
+    assert!(large.len() > env.len());
+    let feeder = setting.feeder(ScaleKind::ScaleOut);
+    // What is made once is not of a request.
+    feeder.gone(&object).unwrap();
+    feeder
+        .object(r#"{"metadata":{"name":"small"}}"#, Source::Watch)
+        .unwrap();
+    let (growth, seen) = peak_growth(|| feeder.object(&large, Source::Watch));
+    seen.unwrap();
+    assert!(growth <= 1024 * KIB, "{} KiB", growth / KIB);
+    setting.work().await;
+    let said = setting.request(ScaleKind::ScaleOut, "large")["status"].to_string();
+    assert!(
+        said.contains("ScaleFailed") && said.contains("this has 900"),
+        "{said}"
+    );
+    assert_eq!(setting.server.object(JOB)["spec"]["elastic"]["replicas"], 4);
+    let (growth, gone) = peak_growth(|| feeder.gone(&large));
+    gone.unwrap();
+    assert!(growth <= 1024 * KIB, "{} KiB", growth / KIB);
 }
 
 #[tokio::test]

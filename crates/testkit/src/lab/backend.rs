@@ -289,6 +289,7 @@ impl Embedded {
             images,
             image_user: Some(images::NOBODY_ID),
             working_directory: std::env::temp_dir(),
+            host_paths: None,
             base_directory: scratch()?,
             progress: None,
             keep: None,

@@ -69,6 +69,7 @@ impl PodWorker {
         let directories = VolumeDirectories {
             pod: self.directory.join(volumes::VOLUMES),
             claims: self.shared.options.claims_directory.clone(),
+            host_paths: self.shared.options.host_paths.clone(),
         };
         let volumes = pod
             .spec

@@ -30,6 +30,10 @@ pub fn of(
                 || volume.projected.is_some()
         })
     };
+    let is_of_host = |name: &str| {
+        let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        volumes.any(|volume| volume.name == name && volume.host_path.is_some())
+    };
     for mount in container.volume_mounts.iter().flatten() {
         let Some(volume) = volumes.get(&mount.name) else {
             return Err(Error::Unknown(mount.name.clone()));
@@ -44,7 +48,7 @@ pub fn of(
             source = sub_path::find(volume, Path::new(&sub)).map_err(|refusal| match refusal {
                 SubPathError::Outside => Error::Outside {
                     volume: mount.name.clone(),
-                    sub_path: sub,
+                    sub_path: sub.clone(),
                 },
                 SubPathError::Io(source) => Error::Io {
                     volume: mount.name.clone(),
@@ -55,6 +59,7 @@ pub fn of(
         }
         made.push(Mount {
             source,
+            is_resolved: !sub.is_empty() || is_of_host(&mount.name),
             target: PathBuf::from(&mount.mount_path),
             read_only: mount.read_only == Some(true) || is_kept(&mount.name),
             // It is automatic: a container starts without it where the user may not create the

@@ -1,5 +1,5 @@
-//! subPaths of volumes. A container that writes to the volume must not be able to make them lead
-//! out of it.
+//! Paths in directories that containers write to: subPaths of volumes, and `hostPath` volumes in
+//! the working directory. No container must be able to make them lead out of it.
 
 use std::fs::{self, File};
 use std::io;
@@ -33,19 +33,42 @@ impl From<io::Error> for SubPathError {
 /// whatever the umask, so that every user who may write to the volume may write there.
 pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, SubPathError> {
     let root = volume.canonicalize()?;
-    let sub = inside(sub);
-    let there = sub
+    let path = root.join(inside(sub));
+    find_within(&root, &path, Missing::Make)
+}
+
+/// What is done about directories that are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    Make,
+    Refuse,
+}
+
+/// Where a path leads, without symbolic links, if that is in a directory.
+pub fn find_within(root: &Path, path: &Path, policy: Missing) -> Result<PathBuf, SubPathError> {
+    let root = root.canonicalize()?;
+    let there = path
         .ancestors()
-        .find(|part| fs::symlink_metadata(root.join(part)).is_ok())
-        .unwrap_or(Path::new(""));
-    // Links within the volume are followed: the files of ConfigMaps are links.
-    let real = root
-        .join(there)
-        .canonicalize()
-        .map_err(|_| SubPathError::Outside)?;
+        .find(|part| fs::symlink_metadata(part).is_ok())
+        .unwrap_or(&root);
+    // Links within the directory are followed: the files of ConfigMaps are links.
+    let real = there.canonicalize().map_err(|_| SubPathError::Outside)?;
     let real = real.strip_prefix(&root).map_err(|_| SubPathError::Outside)?;
-    let missing = sub.strip_prefix(there).unwrap_or(Path::new(""));
-    make(&root, real, missing)?;
+    let missing = path.strip_prefix(there).unwrap_or(Path::new(""));
+    if missing
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_)))
+    {
+        // Nobody knows where it leads.
+        return Err(SubPathError::Outside);
+    }
+    match policy {
+        Missing::Make => make(&root, real, missing)?,
+        Missing::Refuse if missing.iter().next().is_some() => {
+            return Err(io::Error::from(io::ErrorKind::NotFound).into());
+        }
+        Missing::Refuse => {}
+    }
     // `join` would add a slash, with which a file can't be opened.
     Ok(root.iter().chain(real).chain(missing).collect())
 }

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
-    ConfigMapProjection, DownwardAPIVolumeFile, KeyToPath, Pod, SecretProjection, Volume, VolumeProjection,
+    ConfigMapProjection, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, Pod, SecretProjection,
+    Volume, VolumeProjection,
 };
 
 use super::env::{Configuration, Missing};
 use super::fields;
 use super::files::{self, Files};
 use super::ownership::{self, Use};
+use super::sub_path::{self, SubPathError};
 use super::tokens::{self, Access, TokenSpec};
 
 /// Where the volumes of a pod are, in its directory.
@@ -43,6 +45,15 @@ pub enum Error {
     )]
     Outside { volume: String, sub_path: String },
     #[error(
+        "hostPath {} of volume \"{volume}\" leads out of {}, which is all that the job may mount; remove the link, or add \
+         --allow-host-path if it may", path.display(), root.display()
+    )]
+    HostPath {
+        volume: String,
+        path: PathBuf,
+        root: PathBuf,
+    },
+    #[error(
         "volume \"{0}\" is of a kind that the embedded cluster does not have; it has emptyDir, configMap, secret, \
          downwardAPI, projected, hostPath and persistentVolumeClaim"
     )]
@@ -53,6 +64,8 @@ pub enum Error {
 pub struct VolumeDirectories {
     pub pod: PathBuf,
     pub claims: PathBuf,
+    /// Where `hostPath` volumes must be; `None` if they may be anywhere.
+    pub host_paths: Option<PathBuf>,
 }
 
 /// Creates or refreshes a volume. Returns its directory.
@@ -70,11 +83,7 @@ pub fn make(
     };
     let group = ownership::group(pod);
     if let Some(host) = &volume.host_path {
-        let path = PathBuf::from(&host.path);
-        if matches!(host.type_.as_deref(), Some("DirectoryOrCreate")) {
-            fs::create_dir_all(&path).map_err(io)?;
-        }
-        return Ok(path);
+        return host_path(&volume.name, host, directories.host_paths.as_deref());
     }
     if let Some(claim) = &volume.persistent_volume_claim {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -109,6 +118,38 @@ pub fn make(
     }
     files::write(&path, &files, group).map_err(io)?;
     Ok(path)
+}
+
+/// A file or directory of this machine, without symbolic links. Pods that run may have made some
+/// since the job was checked.
+fn host_path(volume: &str, host: &HostPathVolumeSource, root: Option<&Path>) -> Result<PathBuf, Error> {
+    let path = Path::new(&host.path);
+    let io = |source| Error::Io {
+        volume: volume.to_owned(),
+        path: path.to_owned(),
+        source,
+    };
+    let is_made = host.type_.as_deref() == Some("DirectoryOrCreate");
+    let Some(root) = root else {
+        if is_made {
+            fs::create_dir_all(path).map_err(io)?;
+        }
+        // What is not there can't be mounted, and the container says so.
+        return Ok(path.canonicalize().unwrap_or_else(|_| path.to_owned()));
+    };
+    let missing = if is_made {
+        sub_path::Missing::Make
+    } else {
+        sub_path::Missing::Refuse
+    };
+    sub_path::find_within(root, path, missing).map_err(|refusal| match refusal {
+        SubPathError::Outside => Error::HostPath {
+            volume: volume.to_owned(),
+            path: path.to_owned(),
+            root: root.to_owned(),
+        },
+        SubPathError::Io(source) => io(source),
+    })
 }
 
 /// A volume without a source is an empty directory.
@@ -291,8 +332,7 @@ fn downward(pod: &Pod, item: &DownwardAPIVolumeFile) -> Result<String, Missing> 
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-    use std::path::Path;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     use serde_json::json;
 
@@ -316,6 +356,7 @@ mod tests {
         let directories = VolumeDirectories {
             pod: place.path().join("pod"),
             claims: place.path().join("claims"),
+            host_paths: None,
         };
         let modes = |read_only: bool| {
             let volume =
@@ -326,5 +367,47 @@ mod tests {
         };
         assert_eq!(modes(true), [0o700, 0o600]);
         assert_eq!(modes(false), [0o2770, 0o660]);
+    }
+
+    /// A job names what does not exist yet; its first pod makes that a link.
+    #[test]
+    fn no_pod_makes_a_host_path_lead_out_of_the_working_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let (work, outside) = (place.path().join("work"), place.path().join("outside"));
+        fs::create_dir_all(work.join("own")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        symlink(&outside, work.join("out")).unwrap();
+        symlink(outside.join("lost"), work.join("lost")).unwrap();
+        symlink("own", work.join("link")).unwrap();
+        symlink(&work, place.path().join("alias")).unwrap();
+        let find = |path: PathBuf, kind: &str, host_paths: Option<&PathBuf>| {
+            let volume = json!({"name": "v", "hostPath": {"path": path, "type": kind}});
+            let directories = VolumeDirectories {
+                pod: place.path().join("pod"),
+                claims: place.path().join("claims"),
+                host_paths: host_paths.cloned(),
+            };
+            let volume = serde_json::from_value(volume).unwrap();
+            make(&volume, &Pod::default(), &Configuration::default(), &directories)
+        };
+        for path in ["out", "out/made", "lost", "lost/made", "a/../../outside"] {
+            for kind in ["", "DirectoryOrCreate"] {
+                let found = find(work.join(path), kind, Some(&work));
+                assert!(matches!(found, Err(Error::HostPath { .. })), "{path}: {found:?}");
+            }
+        }
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        let real = work.canonicalize().unwrap();
+        let found = |path: &str| find(work.join(path), "DirectoryOrCreate", Some(&work)).unwrap();
+        assert_eq!(found("link"), real.join("own"));
+        assert_eq!(found("a/b"), real.join("a/b"));
+        assert!(work.join("a/b").is_dir());
+        let by_alias = find(place.path().join("alias/own"), "", Some(&work)).unwrap();
+        assert_eq!(by_alias, real.join("own"));
+        let missing = find(work.join("none"), "", Some(&work));
+        assert!(matches!(missing, Err(Error::Io { .. })), "{missing:?}");
+        // Who may mount anything may mount that.
+        let allowed = find(work.join("out"), "", None).unwrap();
+        assert_eq!(allowed, outside.canonicalize().unwrap());
     }
 }

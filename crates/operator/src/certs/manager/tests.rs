@@ -1,6 +1,7 @@
 //! The manager against a server that keeps objects: what it writes, and what it leaves alone.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -206,6 +207,44 @@ async fn a_secret_that_was_emptied_is_filled_and_one_that_was_deleted_is_made() 
     one.see(&server);
     one.manager.sync(now()).await.unwrap();
     assert_eq!(server.take_writes(), ["POST secrets"]);
+}
+
+/// An operator without any right to change what belongs to no namespace.
+#[tokio::test]
+async fn a_leaf_is_renewed_also_by_who_may_not_have_it_trusted() {
+    const DAY: Duration = Duration::from_hours(24);
+    let server = Arc::new(Server::default());
+    server.forbids_patches.store(true, Ordering::Relaxed);
+    server.put(MUTATING, configuration());
+    server.put(VALIDATING, configuration());
+    let mut one = replica(&server, Leadership::always());
+    let mut at = now();
+    let authority = async |one: &mut Replica, at: Timestamp| {
+        one.see(&server);
+        one.manager.sync(at).await.unwrap();
+        server.data()
+    };
+    let first = authority(&mut one, at).await;
+    // Nobody ever writes the bundle. The leaf is renewed all the same, by the same authority.
+    let mut held = first.clone();
+    while at < now() + DAY * 300 {
+        at += DAY * 70;
+        let next = authority(&mut one, at).await;
+        assert_ne!(next.tls_crt, held.tls_crt, "at {at}");
+        assert_eq!(next.ca_crt, first.ca_crt);
+        held = next;
+    }
+    // A new authority is made in time, and no leaf is signed by it before it is trusted.
+    at = now() + DAY * (3650 - 365 - 30);
+    let before = authority(&mut one, at).await;
+    at += DAY * 31;
+    let added = authority(&mut one, at).await;
+    assert!(added.ca_crt.len() > before.ca_crt.len(), "there is none");
+    let later = authority(&mut one, at + DAY * 2).await;
+    assert_eq!(later, added, "nobody trusts the new one yet");
+    server.forbids_patches.store(false, Ordering::Relaxed);
+    let trusted = authority(&mut one, at + DAY * 2).await;
+    assert_ne!(trusted.tls_crt, added.tls_crt);
 }
 
 #[tokio::test]

@@ -162,7 +162,8 @@ async fn jobs_of_others_and_jobs_on_their_way_out_are_left_alone() {
         let mut job = job(3);
         change(&mut job);
         operator.apply(&job);
-        assert_eq!(operator.settle().await, ReconcileResult::REST);
+        let result = operator.settle().await;
+        assert_eq!((result.outcome, result.next), (Outcome::Quiet, Requeue::Rest));
         assert_eq!(operator.end().await.total(), 0);
     }
 }

@@ -105,6 +105,25 @@ async fn a_job_that_ends_loses_its_right_before_its_status_says_so() {
     assert!(last("/roles/a-mpi") < last("/status"));
 }
 
+/// A finalizer may keep it for long.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_being_deleted_loses_its_right_and_nothing_else_is_done() {
+    let (operator, mut job) = with_exec(Server::default());
+    operator.apply(&job);
+    run(&operator, 2).await;
+    let writes = || operator.server.total() - operator.server.count("POST events");
+    let before = writes();
+    job["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+    job["metadata"]["resourceVersion"] = json!("900000");
+    job["status"] = operator.server.status();
+    operator.apply(&job);
+    operator.settle().await;
+    operator.settle().await;
+    let server = &operator.server;
+    assert_eq!(granted(server).last(), Some(&Value::Null));
+    assert_eq!(writes(), before + 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_right_that_is_there_is_made_what_it_should_be() {
     let (operator, job) = with_exec(Server::default());

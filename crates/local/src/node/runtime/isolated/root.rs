@@ -2,10 +2,14 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
 use nix::mount::{MsFlags, mount};
+use nix::sys::stat::Mode;
 
 use super::paths;
 use crate::host::layer::{Layering, bind, make_read_only};
@@ -208,7 +212,14 @@ fn system_information(sys: &Path) -> io::Result<()> {
 /// Mounts a file or directory; creates the mount point if needed.
 fn put(mount: &Mount, root: &Path) -> io::Result<()> {
     let target = paths::within(root, &mount.target)?;
-    if fs::metadata(&mount.source)?.is_dir() {
+    let (_open, source) = if mount.is_resolved {
+        let open = open_without_links(&mount.source)?;
+        let path = format!("/proc/self/fd/{}", open.as_raw_fd());
+        (Some(open), PathBuf::from(path))
+    } else {
+        (None, mount.source.clone())
+    };
+    if fs::metadata(&source)?.is_dir() {
         fs::create_dir_all(&target)?;
     } else if !target.exists() {
         if let Some(parent) = target.parent() {
@@ -216,7 +227,21 @@ fn put(mount: &Mount, root: &Path) -> io::Result<()> {
         }
         File::create(&target)?;
     }
-    bind(&mount.source, &target, mount.read_only)
+    bind(&source, &target, mount.read_only)
+}
+
+/// Opens what is at a path that has no symbolic links, so that it stays what it is.
+fn open_without_links(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut here = File::open("/")?;
+    for part in path.components().filter(|part| *part != Component::RootDir) {
+        // Of a link it opens the link, and then nothing below it.
+        here = File::from(openat(&here, part.as_os_str(), flags, Mode::empty())?);
+    }
+    if here.metadata()?.is_symlink() {
+        return Err(Errno::ELOOP.into());
+    }
+    Ok(here)
 }
 
 /// Hides the files of other pods, even if the working directory is above them.
@@ -233,4 +258,25 @@ fn hide(own: &Path, scratch: &Path, target: &Path) -> io::Result<()> {
 fn mount_tmpfs(target: &Path, flags: MsFlags, options: &str) -> io::Result<()> {
     mount(Some("tmpfs"), target, Some("tmpfs"), flags, Some(options))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_came_meanwhile_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("own/data")).unwrap();
+        fs::write(root.join("own/file"), "").unwrap();
+        for path in ["own/data", "own/file"] {
+            open_without_links(&root.join(path)).unwrap();
+        }
+        fs::rename(root.join("own"), root.join("moved")).unwrap();
+        symlink("moved", root.join("own")).unwrap();
+        for path in ["own", "own/data", "own/file"] {
+            assert!(open_without_links(&root.join(path)).is_err(), "{path}");
+        }
+    }
 }
