@@ -13,6 +13,7 @@ mod changes;
 mod malformed;
 mod replicas;
 mod requests;
+mod rights;
 mod waiting;
 
 use std::path::PathBuf;
