@@ -22,6 +22,9 @@ pub const MAX_WEIGHT: usize = 1024 * 1024;
 /// An object of as few bytes is within all bounds: every item of a list takes three.
 const HARMLESS_BYTES: usize = 512;
 const _: () = assert!(HARMLESS_BYTES / 3 * weight::HEAVIEST_ITEM < MAX_WEIGHT);
+/// How deep values may be within each other. A decoder gives up at twice as many, and then nobody
+/// learns whose object it was.
+pub const MAX_DEPTH: usize = 64;
 /// A larger status is not decoded where only its first lines matter.
 const MAX_STATUS_VALUES: usize = 5 * MAX_VALUES;
 
@@ -92,7 +95,7 @@ pub struct Excess {
 /// Returns what is too large in an object for it to be decoded. JSON that can't be read is not too
 /// large: whoever decodes it says what is wrong. The status is not bounded: the operator writes it.
 pub fn excess(object: &str) -> Option<Excess> {
-    if object.len() <= HARMLESS_BYTES {
+    if object.len() <= HARMLESS_BYTES && measure(object).depth <= MAX_DEPTH {
         return None;
     }
     let parts: Parts<'_> = serde_json::from_str(object).ok()?;
@@ -103,18 +106,25 @@ pub fn excess(object: &str) -> Option<Excess> {
         meta.finalizers,
         meta.owner_references,
     ];
-    let in_metadata = lists.into_iter().flatten().map(|part| values(part.get())).sum();
+    let in_metadata = lists.into_iter().flatten().map(|part| measure(part.get()));
+    let in_metadata = in_metadata.fold(Size::default(), |all, part| Size {
+        values: all.values + part.values,
+        depth: all.depth.max(part.depth),
+    });
     excess_of("metadata", 0, in_metadata).or_else(|| {
         let spec = parts.spec?.get();
-        excess_of("spec", spec.len(), values(spec)).or_else(|| excess_weight("spec", spec))
+        excess_of("spec", spec.len(), measure(spec)).or_else(|| excess_weight("spec", spec))
     })
 }
 
-fn excess_of(path: &'static str, bytes: usize, values: usize) -> Option<Excess> {
+fn excess_of(path: &'static str, bytes: usize, size: Size) -> Option<Excess> {
+    let Size { values, depth } = size;
     let what = if bytes > MAX_BYTES {
         format!("{bytes} bytes, and at most {MAX_BYTES} are possible")
     } else if values > MAX_VALUES {
         format!("{values} values, and at most {MAX_VALUES} are possible")
+    } else if depth > MAX_DEPTH {
+        format!("values {depth} deep within each other, and at most {MAX_DEPTH} are possible")
     } else {
         return None;
     };
@@ -171,7 +181,8 @@ pub fn decode_small(object: &str) -> Result<Value, serde_json::Error> {
 }
 
 fn is_small(status: &RawValue) -> bool {
-    values(status.get()) <= MAX_STATUS_VALUES
+    let Size { values, depth } = measure(status.get());
+    values <= MAX_STATUS_VALUES && depth <= MAX_DEPTH
 }
 
 /// Returns true if two objects have the same spec, as they are written.
@@ -187,10 +198,19 @@ pub fn is_being_deleted(object: &str) -> bool {
     serde_json::from_str::<Parts<'_>>(object).is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
 }
 
-/// How many values there are in some JSON: a value comes first in it, in a list or in an object, or
-/// after a comma.
-fn values(json: &str) -> usize {
-    let (mut count, mut within_string, mut escaped) = (1_usize, false, false);
+/// How much there is in some JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Size {
+    /// How many values.
+    values: usize,
+    /// How many lists and objects are within each other at most.
+    depth: usize,
+}
+
+/// Measures JSON: a value comes first in it, in a list or in an object, or after a comma.
+fn measure(json: &str) -> Size {
+    let mut size = Size { values: 1, depth: 0 };
+    let (mut depth, mut within_string, mut escaped) = (0_usize, false, false);
     for byte in json.bytes() {
         if within_string {
             match byte {
@@ -202,12 +222,18 @@ fn values(json: &str) -> usize {
         } else {
             match byte {
                 b'"' => within_string = true,
-                b'{' | b'[' | b',' => count += 1,
+                b',' => size.values += 1,
+                b'{' | b'[' => {
+                    size.values += 1;
+                    depth += 1;
+                    size.depth = size.depth.max(depth);
+                }
+                b'}' | b']' => depth = depth.saturating_sub(1),
                 _ => {}
             }
         }
     }
-    count
+    size
 }
 
 #[cfg(test)]
@@ -221,7 +247,7 @@ mod tests {
     #[case(r#"{"a": "{[,\"{"}"#, 2)]
     #[case(r#"{"a": [1, 2, {"b": null}]}"#, 6)]
     fn values_are_counted_and_not_what_strings_contain(#[case] json: &str, #[case] expected: usize) {
-        assert_eq!(values(json), expected);
+        assert_eq!(measure(json).values, expected);
     }
 
     #[test]
@@ -301,6 +327,29 @@ mod tests {
         });
         let object = format!(r#"{{"metadata": {{}}, "spec": {{"roles": [{roles}]}}}}"#);
         assert_eq!(excess(&object), None);
+    }
+
+    #[test]
+    fn what_is_too_deep_is_named_also_if_it_is_short() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        let object = |depth| format!(r#"{{"metadata": {{"name": "a"}}, "spec": {}}}"#, nested(depth));
+        assert_eq!(excess(&object(MAX_DEPTH)), None);
+        for depth in [MAX_DEPTH + 1, 200, 2000] {
+            let deep = excess(&object(depth)).unwrap();
+            assert_eq!(deep.path, "spec");
+            assert!(
+                deep.message.starts_with(&format!("this has values {depth} deep")),
+                "{deep:?}"
+            );
+            assert!(decode_small(&object(depth)).is_ok());
+        }
+        let text = format!(r#"{{"metadata": {{"name": {:?}}}, "spec": {{}}}}"#, nested(200));
+        assert_eq!(excess(&text), None, "it is a string");
+        let status = format!(r#"{{"metadata": {{}}, "status": {}}}"#, nested(200));
+        assert_eq!(
+            decode_small(&status).unwrap(),
+            serde_json::json!({"metadata": {}})
+        );
     }
 
     #[test]

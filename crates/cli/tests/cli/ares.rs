@@ -5,7 +5,8 @@ use std::fs;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::{Value, json};
 
-use super::install::{VARIANTS, find};
+use super::install::find;
+use super::variants::VARIANTS;
 use super::{id, list, objects, printed, repository, text};
 
 fn operator(objects: &[Value]) -> &Value {

@@ -15,24 +15,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::variants::VARIANTS;
 use super::{id, list, objects, printed, text};
-
-pub const VARIANTS: [&str; 14] = [
-    "install",
-    "install --namespace elsewhere --image registry.example/t:1 --replicas 3",
-    "install --watch-namespace team-a --watch-namespace team-b",
-    "install --no-webhooks",
-    "install --no-webhooks --no-agent",
-    "install --namespace team-a --watch-namespace team-a --no-webhooks --replicas 1",
-    "install --compat=kubeflow-mpi,bdap-mpi",
-    "install --compat=dl",
-    "install --scripts=off",
-    "install --scripts=unreviewed --no-webhooks",
-    "install --ares-observer",
-    "install --ares-observer --no-webhooks --no-agent",
-    "install --watch-namespace team-a --no-cluster-writes --network-policies",
-    "install --exec --network-policies --ares-observer",
-];
 
 pub fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let mut found = objects

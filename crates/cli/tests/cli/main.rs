@@ -28,6 +28,7 @@ mod training;
 mod uninstall;
 mod users;
 mod validate;
+mod variants;
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::install::{VARIANTS, find, of_kind, rules_on};
+use super::install::{find, of_kind, rules_on};
+use super::variants::VARIANTS;
 use super::{list, objects, printed, text};
 
 #[test]

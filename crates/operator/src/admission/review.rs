@@ -23,6 +23,12 @@ use crate::index::Index;
 use crate::metrics;
 use crate::options::Scripts;
 
+/// The most bytes of a name in a review. Names are answered as they were asked, and an answer is
+/// kept until it is read, which strangers need not do.
+const MAX_NAME: usize = 1024;
+/// The most errors in an answer, for the same reason.
+const MAX_ERRORS: usize = 100;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     Mutate,
@@ -48,6 +54,10 @@ pub enum BadReview {
     Shape(#[from] serde_json::Error),
     #[error("this AdmissionReview has no request; only the API server is expected here")]
     Empty,
+    #[error(
+        "this AdmissionReview has names of more than {MAX_NAME} bytes; only the API server is expected here"
+    )]
+    LongNames,
 }
 
 #[derive(Deserialize)]
@@ -89,6 +99,19 @@ struct Objects {
 }
 
 impl Request<'_> {
+    fn has_long_names(&self) -> bool {
+        let names = [
+            &self.uid,
+            &self.operation,
+            &self.kind.group,
+            &self.kind.kind,
+            &self.name,
+            &self.namespace,
+        ];
+        let mut names = names.into_iter().chain(&self.sub_resource);
+        names.any(|name| name.len() > MAX_NAME)
+    }
+
     fn object(&self) -> &str {
         self.object.map_or("null", RawValue::get)
     }
@@ -243,6 +266,9 @@ impl Reviewer {
     pub fn review(&self, hook: Hook, body: &[u8]) -> Result<(metrics::Review, Vec<u8>), BadReview> {
         let review: Review = serde_json::from_slice(body)?;
         let request = review.request.ok_or(BadReview::Empty)?;
+        if review.api_version.len() > MAX_NAME || request.has_long_names() {
+            return Err(BadReview::LongNames);
+        }
         let decision = self.decide(hook, &request)?;
         let mut response = Answer {
             uid: &request.uid,
@@ -457,7 +483,12 @@ fn part<T: DeserializeOwned>(object: &Value, name: &str) -> Result<T, FieldError
     })
 }
 
-fn denial<'a>(request: &'a Request<'_>, errors: Vec<FieldError>) -> Status<'a> {
+fn denial<'a>(request: &'a Request<'_>, mut errors: Vec<FieldError>) -> Status<'a> {
+    if let Some(more) = errors.len().checked_sub(MAX_ERRORS).filter(|more| *more > 0) {
+        errors.truncate(MAX_ERRORS);
+        let sentence = format!("there are {more} more errors: correct these first");
+        errors.push(FieldError::new("spec", sentence));
+    }
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
     let causes = errors.into_iter().map(|error| Cause {
         reason: "FieldValueInvalid",

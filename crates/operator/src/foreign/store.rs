@@ -130,12 +130,7 @@ impl Store {
         source: Source,
     ) -> serde_json::Result<(Version, Option<JobKey>)> {
         let Managed { metadata } = serde_json::from_str(json)?;
-        let excess = bounds::excess(json);
-        let object = match &excess {
-            Some(_) => bounds::decode_small(json)?,
-            None => bounds::decode(json)?,
-        };
-        let excess = excess.map(|excess| Arc::from(format!("{}: {}", excess.path, excess.message)));
+        let (object, excess) = decode(json)?;
         let written = metadata.managed_fields.unwrap_or_default();
         let other_writer = written
             .into_iter()
@@ -152,27 +147,20 @@ impl Store {
         Ok((version, changed))
     }
 
-    /// Takes the answer to a status write, unless a newer version is known. Returns the status that
-    /// the server kept.
-    pub(super) fn answered(&self, key: &JobKey, mut answer: Value) -> Value {
+    /// Takes the answer to a write, unless a newer version is known. Returns the status that the
+    /// server kept.
+    pub(super) fn answered(&self, key: &JobKey, answer: &str) -> serde_json::Result<Value> {
+        let (answer, _) = decode(answer)?;
         let kept = answer.get("status").cloned().unwrap_or_default();
-        if let Some(metadata) = answer.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
         let identity = ObjectVersion::of(&answer);
         if let (Some(identity), Some(entry)) = (identity, self.inner.lock().entries.get_mut(key))
             && identity.uid == entry.uid
             && identity.version > entry.seen.version
         {
-            if entry.excess.is_some()
-                && let Some(answer) = answer.as_object_mut()
-            {
-                answer.remove("spec");
-            }
             entry.seen.version = identity.version;
             entry.object = Arc::new(answer);
         }
-        kept
+        Ok(kept)
     }
 
     /// Changes the local state of an object.
@@ -232,6 +220,18 @@ impl Store {
         inner.entries.retain(|_, entry| !entry.seen.is_in(scope));
         inner.scopes.give_up(scope);
     }
+}
+
+/// Decodes an object without its `managedFields`, and without its spec if it is too large. Returns
+/// what is too large in it, too.
+fn decode(json: &str) -> serde_json::Result<(Value, Option<Arc<str>>)> {
+    let excess = bounds::excess(json);
+    let object = match &excess {
+        Some(_) => bounds::decode_small(json)?,
+        None => bounds::decode(json)?,
+    };
+    let excess = excess.map(|excess| Arc::from(format!("{}: {}", excess.path, excess.message)));
+    Ok((object, excess))
 }
 
 impl Inner {

@@ -7,6 +7,7 @@ use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use trainyard_api::{ScaleKind, TrainingJob};
@@ -89,11 +90,10 @@ impl ForeignReconciler {
             "ownerReferences": owners,
         }});
         let path = self.path(key).by_us();
-        let answer = self
+        let answer: Box<RawValue> = self
             .send(Method::PATCH, &path, Class::Status, Some(&change), term)
             .await?;
-        self.store.answered(key, answer);
-        Ok(())
+        self.answered(key, &answer).map(drop)
     }
 
     pub(super) async fn replace(
@@ -134,12 +134,12 @@ impl ForeignReconciler {
             members.insert("status".to_owned(), status);
         }
         let path = self.path(key).status().by_us();
-        let sent = self
+        let sent: Result<Box<RawValue>> = self
             .send(Method::PUT, &path, Class::Status, Some(&object), term)
             .await;
         let kept = match sent {
             Ok(answer) => {
-                let kept = self.store.answered(key, answer);
+                let kept = self.answered(key, &answer)?;
                 let keeps = self::timeless(&kept) == timeless;
                 // If the status is not kept, nobody knows what a former process wrote.
                 let before = written.or_else(|| (keeps || entry.local.created.is_some()).then_some(&shown));
@@ -156,6 +156,12 @@ impl ForeignReconciler {
             local.unwritten_since = None;
         });
         Ok(true)
+    }
+
+    /// Takes the answer to a write. Returns the status that the server kept.
+    fn answered(&self, key: &JobKey, answer: &RawValue) -> Result<Value> {
+        let kept = self.store.answered(key, answer.get());
+        kept.map_err(|error| RequestError::Transient(error.to_string(), None))
     }
 
     /// Records events about an object.

@@ -10,9 +10,13 @@
 )]
 
 mod changes;
+mod hostile;
+mod limit;
 mod malformed;
 mod replicas;
 mod requests;
+mod rights;
+mod servers;
 mod waiting;
 
 use std::path::PathBuf;

@@ -55,3 +55,25 @@ fn a_job_that_is_too_large_is_denied_and_one_that_is_stored_may_change_its_label
         assert_eq!(ask(Hook::Validate, &request("UPDATE", new, old))["allowed"], true);
     }
 }
+
+#[test]
+fn answers_stay_small_whatever_is_asked() {
+    for name in ["uid", "operation", "name", "namespace", "subResource"] {
+        let mut review = request("CREATE", &job(&spec()), &Value::Null);
+        review["request"][name] = "x".repeat(MAX_NAME + 1).into();
+        let refused = Reviewer::default().review(Hook::Validate, review.to_string().as_bytes());
+        assert!(matches!(refused, Err(BadReview::LongNames)), "{name}");
+    }
+    let names: Vec<Value> = (0..1000)
+        .map(|number| json!({"name": format!("A={number}"), "value": "x"}))
+        .collect();
+    let mut bad = spec();
+    bad["roles"][0]["template"]["spec"]["containers"][0]["env"] = names.into();
+    let answer = ask(Hook::Validate, &request("CREATE", &job(&bad), &Value::Null));
+    let causes = answer["status"]["details"]["causes"].as_array().unwrap();
+    assert_eq!(causes.len(), MAX_ERRORS + 1);
+    assert_eq!(
+        causes[MAX_ERRORS]["message"],
+        "there are 900 more errors: correct these first"
+    );
+}
