@@ -37,18 +37,35 @@ const RETURN_DELAY: Duration = Duration::from_secs(5);
 /// So many were closed for others when there is no room left.
 const EVICTED: usize = 40;
 
-/// A spec of a job that is as valid as any, with so many items in one of its lists.
-type Shape = fn(usize) -> Value;
+/// A pod that is as valid as any, with so many items in one of its lists.
+struct Shape {
+    /// The most items that the definition allows in the list. More are shared out among roles.
+    max_items: usize,
+    pod: fn(usize) -> Value,
+}
 
-fn spec(pod: &Value, container: &Value) -> Value {
+/// The most roles that a job may have.
+const MAX_ROLES: usize = 16;
+
+impl Shape {
+    /// A spec of a job with so many items in all. `None` if no job can have so many.
+    fn spec(&self, count: usize) -> Option<Value> {
+        let roles = count.div_ceil(self.max_items);
+        let role = |number: usize| {
+            let items = self.max_items.min(count - number * self.max_items);
+            json!({"name": format!("r{number}"), "replicas": 1, "template": {"spec": (self.pod)(items)}})
+        };
+        (roles <= MAX_ROLES).then(|| json!({"framework": {"name": "custom"}, "roles": many(roles, role)}))
+    }
+}
+
+fn pod(pod: &Value, container: &Value) -> Value {
     let mut template = json!({"containers": [{"name": "main", "image": "registry.example/train:1"}]});
     for (object, more) in [("/containers/0", container), ("", pod)] {
         let object = template.pointer_mut(object).unwrap().as_object_mut().unwrap();
         object.extend(more.as_object().unwrap().clone());
     }
-    json!({"framework": {"name": "custom"}, "roles": [
-        {"name": "worker", "replicas": 1, "template": {"spec": template}},
-    ]})
+    template
 }
 
 fn many(count: usize, item: impl Fn(usize) -> Value) -> Value {
@@ -56,34 +73,47 @@ fn many(count: usize, item: impl Fn(usize) -> Value) -> Value {
 }
 
 const SHAPES: [Shape; 5] = [
-    |count| {
-        let containers = many(
-            count,
-            |number| json!({"name": format!("c{number}"), "image": "i"}),
-        );
-        spec(&json!({"containers": containers}), &json!({}))
+    Shape {
+        max_items: 64,
+        pod: |count| {
+            let containers = many(
+                count,
+                |number| json!({"name": format!("c{number}"), "image": "i"}),
+            );
+            pod(&json!({"containers": containers}), &json!({}))
+        },
     },
-    |count| {
-        let volumes = many(
-            count,
-            |number| json!({"name": format!("v{number}"), "emptyDir": {}}),
-        );
-        spec(&json!({"volumes": volumes}), &json!({}))
+    Shape {
+        max_items: 256,
+        pod: |count| {
+            let volumes = many(
+                count,
+                |number| json!({"name": format!("v{number}"), "emptyDir": {}}),
+            );
+            pod(&json!({"volumes": volumes}), &json!({}))
+        },
     },
-    |count| {
-        let sources = json!({"sources": many(count, |_| json!({"secret": {"name": "s"}}))});
-        spec(
-            &json!({"volumes": [{"name": "v", "projected": sources}]}),
-            &json!({}),
-        )
+    Shape {
+        max_items: 256,
+        pod: |count| {
+            let sources = json!({"sources": many(count, |_| json!({"secret": {"name": "s"}}))});
+            pod(
+                &json!({"volumes": [{"name": "v", "projected": sources}]}),
+                &json!({}),
+            )
+        },
     },
-    |count| {
-        spec(
-            &json!({}),
-            &json!({"env": many(count, |number| json!({"name": format!("V{number}")}))}),
-        )
+    Shape {
+        max_items: 1024,
+        pod: |count| {
+            let env = many(count, |number| json!({"name": format!("V{number}")}));
+            pod(&json!({}), &json!({"env": env}))
+        },
     },
-    |count| spec(&json!({}), &json!({"args": ["x".repeat(200 * count)]})),
+    Shape {
+        max_items: usize::MAX,
+        pod: |count| pod(&json!({}), &json!({"args": ["x".repeat(200 * count)]})),
+    },
 ];
 const COUNTS: [usize; 10] = [2450, 1650, 1200, 800, 400, 200, 100, 50, 20, 5];
 
@@ -99,7 +129,7 @@ fn review(spec: &Value) -> Value {
 
 /// The largest spec of a shape that admission accepts.
 async fn worst(servers: &Servers, shape: Shape) -> Value {
-    for spec in COUNTS.map(shape) {
+    for spec in COUNTS.iter().filter_map(|count| shape.spec(*count)) {
         let mut body = review(&spec);
         // An object that is stored may stay as large as it is.
         body["request"]["operation"] = "CREATE".into();
@@ -113,7 +143,7 @@ async fn worst(servers: &Servers, shape: Shape) -> Value {
             return spec;
         }
     }
-    panic!("no size of it is accepted: {}", shape(1));
+    panic!("no size of it is accepted: {:?}", shape.spec(1));
 }
 
 /// Waits until every job is accepted.

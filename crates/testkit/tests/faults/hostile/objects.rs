@@ -158,6 +158,17 @@ fn sources(count: usize) -> Value {
     in_pod(&json!({"volumes": [{"name": "v", "projected": {"sources": vec![json!({}); count]}}]}))
 }
 
+/// As many in volumes of which none has too many.
+fn shared_out_sources(count: usize) -> Value {
+    const MAX: usize = 256;
+    let volume = |number: usize| {
+        let sources = vec![json!({}); MAX.min(count - number * MAX)];
+        json!({"name": format!("v{number}"), "projected": {"sources": sources}})
+    };
+    let volumes: Vec<Value> = (0..count.div_ceil(MAX)).map(volume).collect();
+    in_pod(&json!({"volumes": volumes}))
+}
+
 fn labels(count: usize) -> Value {
     let labels = (0..count).map(|number| (format!("l{number}"), json!("")));
     json!({"labels": labels.collect::<serde_json::Map<_, _>>()})
@@ -197,8 +208,12 @@ fn training_jobs(variant: usize) -> Vec<Shape> {
             )
         })
         .collect();
-    let containers: Vec<Value> = (0..1700 + 200 * variant)
+    let containers: Vec<Value> = (0..64)
         .map(|number| json!({"name": format!("c{number}"), "image": "i"}))
+        .collect();
+    let crowd = in_pod(&json!({"containers": containers}));
+    let crowds: Vec<Value> = (0..13 + variant)
+        .map(|number| json!({"name": format!("r{number}"), "replicas": 1, "template": crowd}))
         .collect();
     let amount = ["nan", "1e999999999", "1E-999999999", "1e+-3"][variant];
     let control = ["\u{7}", "\u{1b}[2J", "\u{1b}]0;title\u{7}", "\u{202e}"][variant];
@@ -218,20 +233,24 @@ fn training_jobs(variant: usize) -> Vec<Shape> {
     let mount = json!({"volumeMounts": [{"name": format!("v{variant}"), "mountPath": "/x"}]});
     let limits = json!({"resources": {"limits": {"cpu": amount}}});
     let wrong = [json!("two"), json!(-1), json!(i32::MAX), json!({})][variant].clone();
-    let empty = vec![""; 6000 * (variant + 1)];
+    let empty = vec![""; 3000 + 300 * variant];
     vec![
-        Shape::new("sources", Told("values"), of(&sources(2600 + 1000 * variant))),
         Shape::new(
-            "containers",
+            "sources",
             Told("values"),
-            of(&in_pod(&json!({"containers": containers}))),
+            of(&shared_out_sources(2600 + 1000 * variant)),
         ),
+        Shape::new("containers", Told("of memory"), job(&crowds.into())),
         Shape::new(
             "long",
             Told("bytes"),
             of(&in_container(&json!({"args": [long(variant)]}))),
         ),
-        Shape::new("list", Told("values"), of(&in_container(&json!({"args": empty})))),
+        Shape::new(
+            "list",
+            Told("values"),
+            of(&in_container(&json!({"command": empty, "args": empty}))),
+        ),
         Shape::new("deep", Told("deep"), deep).deep([70, 130, 900, 3000][variant]),
         Shape::new("port", Told("tcpSocket.port"), of(&in_container(&port))),
         Shape::new(
