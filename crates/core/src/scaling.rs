@@ -23,6 +23,7 @@ use crate::job::{ElasticRole, Job, retired_indices};
 use crate::members::Members;
 use crate::model::{ForcedRemoval, PodKey};
 use crate::requested_size::RequestedSize;
+use crate::restart;
 use crate::status::time;
 use crate::view::{NodeState, PodPhase, PodRow, View};
 
@@ -253,7 +254,11 @@ impl<'a, 'b> Decision<'a, 'b> {
             };
         }
         let last = status.and_then(|status| status.last_scale_time.as_ref());
-        if let Some(due) = self.cool_until(last) {
+        let refills = target > count && was_fitted;
+        let due = self
+            .cool_until(last)
+            .max(self.refill_due(target).filter(|_| refills));
+        if let Some(due) = due {
             return Resize {
                 wake_at: Some(due),
                 ..self.unchanged()
@@ -271,6 +276,25 @@ impl<'a, 'b> Decision<'a, 'b> {
     /// Until when no other change begins, after one at a time.
     fn cool_until(&self, last: Option<&Time>) -> Option<Timestamp> {
         let due = last.and_then(|last| last.0.checked_add(COOL_DOWN).ok());
+        due.filter(|due| *due > self.view.now)
+    }
+
+    /// When the places of lost pods are taken by others, where losing them costs nothing that would
+    /// end: the more often all have been lost, the later. `None`: at once.
+    fn refill_due(&self, target: i32) -> Option<Timestamp> {
+        if !self.job.forgives_failures(self.elastic.role) {
+            return None;
+        }
+        let status = self.view.job.status.as_ref()?;
+        let restarts = status.restarts.as_ref()?;
+        let start = status.start_time.as_ref().map(|start| start.0);
+        let losses = restart::recent(&restarts.history, start, self.view.now);
+        let last = losses.last()?.time.0;
+        let target = usize::try_from(target).unwrap_or_default().max(1);
+        let rounds = retired_indices(status).len() / target;
+        // Losses that are long ago, or came at once, are no pattern.
+        let earlier = rounds.min(losses.len().saturating_sub(1));
+        let due = restart::not_before(u32::try_from(earlier).unwrap_or(u32::MAX), last);
         due.filter(|due| *due > self.view.now)
     }
 

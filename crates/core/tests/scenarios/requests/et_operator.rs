@@ -144,6 +144,23 @@ fn workers_that_fail_end_no_job() {
     assert_eq!(world.restarts(), (0, 7));
 }
 
+/// Nothing ends that, so it must not be dear.
+#[test]
+fn workers_that_crash_at_once_are_replaced_more_and_more_seldom() {
+    let mut world = restarted(1);
+    let begun = world.log.pods.len();
+    for _ in 0..300 {
+        for name in world.names(|row| row.phase == PodPhase::Running && row.name.contains("worker")) {
+            world.fail(&name, 1);
+        }
+        world.settle_without_waiting();
+        world.tick(2);
+    }
+    let created = world.log.pods.len() - begun;
+    assert!((10..=30).contains(&created), "{created} in ten minutes");
+    assert_ne!(world.phase(), Some(JobPhase::Failed));
+}
+
 /// All pods are made anew with the launcher, at the size that the job has come to.
 #[test]
 fn a_launcher_that_fails_starts_all_pods_anew() {
