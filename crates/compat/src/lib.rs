@@ -113,6 +113,9 @@ impl Extras {
     };
 }
 
+/// How often errors of the translation are compared with those of our rules.
+const MAX_COMPARISONS: usize = 100_000;
+
 impl Kind {
     const fn id(&self) -> KindId {
         KindId {
@@ -137,12 +140,17 @@ impl Kind {
         if errors.is_empty() {
             return Ok(converted);
         }
-        for error in review(&converted.job) {
+        let (found, translated) = (review(&converted.job), errors.len());
+        // Each is compared with all others. Nobody reads more than these.
+        if translated.saturating_mul(found.len()) > MAX_COMPARISONS {
+            return Err(errors);
+        }
+        for error in found {
             let told = self.theirs(&given, &error);
+            let role = nameless(&converted.job, &error).map(|role| self.their_path(&given, role));
             let is_told = |known: &FieldError| {
                 self.concern_the_same(known, &told)
-                    || nameless(&converted.job, &error)
-                        .is_some_and(|role| is_within(&known.path, &self.their_path(&given, &role)))
+                    || role.as_ref().is_some_and(|role| is_within(&known.path, role))
             };
             if !errors.iter().any(is_told) {
                 errors.push(told);
@@ -178,11 +186,11 @@ fn review(job: &TrainingJob) -> Vec<FieldError> {
 }
 
 /// The role, as a path, of an error that says that it has no name: it could not be translated.
-fn nameless(job: &TrainingJob, error: &FieldError) -> Option<String> {
+fn nameless<'a>(job: &TrainingJob, error: &'a FieldError) -> Option<&'a str> {
     let role = error.path.strip_suffix(".name")?;
-    let mut roles = job.spec.roles.iter().enumerate();
-    let is_nameless = roles.any(|(i, known)| known.name.is_empty() && role == format!("spec.roles[{i}]"));
-    is_nameless.then(|| role.to_owned())
+    let position = role.strip_prefix("spec.roles[")?.strip_suffix(']')?;
+    let known = job.spec.roles.get(position.parse::<usize>().ok()?)?;
+    known.name.is_empty().then_some(role)
 }
 
 fn is_within(path: &str, whole: &str) -> bool {

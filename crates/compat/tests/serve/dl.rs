@@ -246,6 +246,9 @@ fn what_makes_no_sense_is_told_and_so_are_changes() {
     );
     bad["spec"] = json!([{"replicaType": "WORKER"}, 7]);
     assert_eq!(refused(&bad, Child::None).0, "Invalid");
+    // So many that comparing each with all others would take for ever.
+    bad["spec"] = json!(vec![json!({}); 2000]);
+    assert_eq!(refused(&bad, Child::None).0, "Invalid");
 
     let before = object(MXJOB);
     let running = super::at(&before, JobPhase::Running);
