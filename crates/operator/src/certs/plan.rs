@@ -77,7 +77,7 @@ pub fn plan_certs(existing: Option<&SecretData>, now: Timestamp, names: &[String
         // The new authority is not used before everybody trusts it, for as long as there is a leaf.
         let trusted = match trust {
             Trust::Written => present.not_before + BACKDATE + OVERLAP,
-            Trust::Awaited => leaf.not_after,
+            Trust::Awaited => leaf.not_after - OVERLAP,
         };
         return if now < trusted {
             CertPlan::Keep { until: trusted }

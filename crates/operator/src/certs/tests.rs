@@ -212,7 +212,7 @@ fn the_authority_is_replaced_without_a_moment_of_distrust() {
     assert_eq!(
         plan_certs(Some(&added), due + DAY, &names(), Trust::Awaited),
         CertPlan::Keep {
-            until: shortly_before + LEAF_LIFE
+            until: shortly_before + LEAF_LIFE - OVERLAP
         }
     );
     assert!(matches!(
