@@ -229,19 +229,19 @@ fn has_reached(until: Until, status: &Value) -> bool {
         items(&status["conditions"])
             .any(|condition| condition["type"] == kind && condition["status"] == value)
     };
+    let runs = || containers(status).any(|container| container["state"]["running"].is_object());
+    let waits =
+        |reason: &str| containers(status).any(|container| container["state"]["waiting"]["reason"] == reason);
     match until {
         // A real kubelet removes the sandbox, and its condition, after it has reported the end of
         // the pod.
         Until::Ended => {
             let phase = text(&status["phase"]);
-            matches!(phase, "Succeeded" | "Failed")
-                && is("PodReadyToStartContainers", "False")
-                && !containers(status).any(|container| container["state"]["running"].is_object())
+            matches!(phase, "Succeeded" | "Failed") && is("PodReadyToStartContainers", "False") && !runs()
         }
         Until::Ready => is("Ready", "True"),
-        Until::Waits(reason) => {
-            containers(status).any(|container| container["state"]["waiting"]["reason"] == reason)
-        }
+        Until::Waits(reason) => waits(reason),
+        Until::WaitsBeside(reason) => waits(reason) && runs(),
         Until::Stays(_) | Until::Deleted(_) => false,
     }
 }

@@ -130,7 +130,10 @@ pub const KNOWN_POD_DIFFERENCES: &[KnownPodDifference] = &[
         reason: "A busy kubelet may tell of the first wait before a restart so late that it is the second, and may start \
                  a container once more before it learns that its pod is to go.",
         remove_known: |pod, real, embedded| {
-            if let Until::Waits(CRASH_LOOP) | Until::Deleted(Until::Waits(CRASH_LOOP)) = pod.until {
+            if let Until::Waits(CRASH_LOOP)
+            | Until::WaitsBeside(CRASH_LOOP)
+            | Until::Deleted(Until::Waits(CRASH_LOOP)) = pod.until
+            {
                 for history in [real, embedded] {
                     without(&mut history.end, &["restartCount"]);
                     let (first, second) = ("back-off 10s", "back-off 20s");

@@ -24,6 +24,8 @@ pub enum Until {
     Ready,
     /// When a container waits, for this reason.
     Waits(&'static str),
+    /// When a container waits, for this reason, and another one runs.
+    WaitsBeside(&'static str),
     /// When all others have ended; it must stay in this phase.
     Stays(&'static str),
     /// When it is gone. It is deleted when it has reached this state.

@@ -125,6 +125,7 @@ fn sidecars() -> Vec<SmallPod> {
             main(LONG_RUNNING),
             &json!([side("exit 1")]),
         )
-        .until(Until::Waits("CrashLoopBackOff")),
+        // A crash may be told before the main container, which does not wait for it, is there.
+        .until(Until::WaitsBeside("CrashLoopBackOff")),
     ]
 }
