@@ -49,25 +49,22 @@ const _: () = assert!(
 pub(crate) mod tests {
     use std::fs;
 
+    use peak_alloc::PeakAlloc;
     use trainyard_core::bounds;
     use trainyard_eventually::eventually_async;
 
-    /// A field of what the kernel says about the memory of this process, in bytes.
-    fn status(field: &str) -> usize {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-        let number = line.trim_start_matches(':').trim().trim_end_matches(" kB");
-        number.parse::<usize>().unwrap() * super::KIB
-    }
+    /// Counts what is allocated. What the kernel says of a process has pages of its program in it,
+    /// too: a megabyte more or less, as the machine likes.
+    #[global_allocator]
+    static ALLOCATED: PeakAlloc = PeakAlloc;
 
-    /// By how much more memory than before this process has at its peak, while it does something.
-    /// Each test has a process of its own.
+    /// By how many bytes more than before this process has allocated at its peak, while it does
+    /// something. Each test has a process of its own.
     pub(crate) fn peak_growth<R>(work: impl FnOnce() -> R) -> (usize, R) {
-        // The kernel measures the peak from now on.
-        fs::write("/proc/self/clear_refs", "5").unwrap();
-        let before = status("VmRSS");
+        ALLOCATED.reset_peak_usage();
+        let before = ALLOCATED.current_usage();
         let result = work();
-        (status("VmHWM").saturating_sub(before), result)
+        (ALLOCATED.peak_usage().saturating_sub(before), result)
     }
 
     /// How many bytes are under way between the sockets of this machine that have a port.

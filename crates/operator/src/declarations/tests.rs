@@ -311,7 +311,7 @@ async fn a_declaration_that_is_too_large_is_not_decoded() {
         .unwrap();
     let (growth, seen) = peak_growth(|| setting.feeder.object(&large, Source::List));
     assert_eq!(seen.unwrap(), Version(1));
-    assert!(growth <= 1024 * KIB, "{} KiB", growth / KIB);
+    assert!(growth <= 64 * KIB, "{} KiB", growth / KIB);
     let said = errors(&setting).join(" ");
     assert!(said.contains("this has 900"), "{said}");
     // One that is smaller takes its place.

@@ -287,6 +287,6 @@ mod tests {
         let (growth, version) = peak_growth(|| store.gone(&large, 0).unwrap());
         assert_eq!(version, Version(7));
         assert!(!store.contains(&JobKey::new("b", "a")));
-        assert!(growth <= 1024 * KIB, "{} KiB", growth / KIB);
+        assert!(growth <= 64 * KIB, "{} KiB", growth / KIB);
     }
 }

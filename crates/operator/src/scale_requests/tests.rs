@@ -346,7 +346,7 @@ async fn a_request_that_is_too_large_is_not_decoded_and_says_so() {
         .unwrap();
     let (growth, seen) = peak_growth(|| feeder.object(&large, Source::Watch));
     seen.unwrap();
-    assert!(growth <= 1024 * KIB, "{} KiB", growth / KIB);
+    assert!(growth <= 64 * KIB, "{} KiB", growth / KIB);
     setting.work().await;
     let said = setting.request(ScaleKind::ScaleOut, "large")["status"].to_string();
     assert!(
@@ -356,7 +356,7 @@ async fn a_request_that_is_too_large_is_not_decoded_and_says_so() {
     assert_eq!(setting.server.object(JOB)["spec"]["elastic"]["replicas"], 4);
     let (growth, gone) = peak_growth(|| feeder.gone(&large));
     gone.unwrap();
-    assert!(growth <= 1024 * KIB, "{} KiB", growth / KIB);
+    assert!(growth <= 64 * KIB, "{} KiB", growth / KIB);
 }
 
 #[tokio::test]

@@ -321,7 +321,7 @@ mod tests {
             assert_eq!(matches!(job, JobObject::Malformed(_)), is_refused, "{name}");
             // Lists reserve memory while they grow.
             let most = if is_refused {
-                1024 * 1024
+                64 * crate::budget::KIB
             } else {
                 3 * bounds::MAX_WEIGHT
             };
