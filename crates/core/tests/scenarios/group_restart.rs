@@ -261,10 +261,28 @@ fn a_rank_that_has_succeeded_begins_again_with_the_others() {
     assert_eq!(world.phase(), Some(Succeeded));
 }
 
+/// MultiWorkerMirroredStrategy, with a chief or without, and other collectives.
+#[rstest]
+#[case(job("tensorflow", &[("worker", 3)]))]
+#[case(job("tensorflow", &[("chief", 1), ("worker", 2), ("evaluator", 1)]))]
+#[case(job("jax", &[("worker", 3)]))]
+#[case(job("paddle", &[("worker", 3)]))]
+#[case(job("bagua", &[("worker", 3)]))]
+fn whoever_trains_as_one_starts_anew_as_one(#[case] job: TrainingJob) {
+    let mut world = World::running(job.role("worker", |role| role.restart_policy = Some(OnFailure)));
+    let pods = world.log.pods.len();
+    world.fail("mnist-worker-1", 1);
+    world.reconcile();
+    assert_eq!((world.phase(), world.restarts()), (Some(Restarting), (1, 0)));
+    start_anew(&mut world);
+    assert_eq!(world.log.pods.len(), 2 * pods);
+}
+
 #[rstest]
 #[case::pods_that_know_nothing_of_each_other(job("standalone", &[("worker", 2)]))]
 #[case::programs_that_nobody_knows(custom(&[("worker", 2)]))]
 #[case::pods_that_join_while_others_train(elastic())]
+#[case::servers_keep_what_was_learnt(job("tensorflow", &[("ps", 1), ("worker", 2)]))]
 #[case::a_user_says_so(four().one_by_one())]
 fn others_go_on(#[case] job: TrainingJob) {
     let mut world = World::running(job.role("worker", |role| role.restart_policy = Some(OnFailure)));
