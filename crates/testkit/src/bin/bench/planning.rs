@@ -21,9 +21,12 @@ use trainyard_testkit::proc::memory_mib;
 use super::session::Session;
 use super::stats::{median, spread};
 
-/// One measurement.
+/// One measurement, in milliseconds, and in MiB.
 struct Cost {
+    /// The plan of a new job, which reviews it.
     plan: f64,
+    /// The plan of the same job once it is accepted.
+    again: f64,
     /// The variables of all pods, for which a plan has no need.
     variables: f64,
     build: f64,
@@ -119,9 +122,19 @@ fn cost(job: &TrainingJob, registry: &Registry) -> Result<Cost> {
         now: Timestamp::now(),
         instant: Instant::now(),
     };
-    let step = plan(&view).step();
+    let first = plan(&view);
     let planned = started.elapsed();
-    ensure!(!matches!(step, Step::Done), "nothing to do for a new job");
+    let mut accepted = job.clone();
+    accepted.status = first.status().cloned();
+    ensure!(!matches!(first.step(), Step::Done), "nothing to do for a new job");
+
+    let started = Instant::now();
+    let second = plan(&View {
+        job: &accepted,
+        ..view
+    });
+    let again = started.elapsed();
+    ensure!(second.actions().next().is_some(), "no pods to create");
 
     let parse = || Job::parse_with(job, &frameworks).map_err(|errors| anyhow::anyhow!("{errors:?}"));
     let started = Instant::now();
@@ -145,6 +158,7 @@ fn cost(job: &TrainingJob, registry: &Registry) -> Result<Cost> {
     let most = memory_mib(std::process::id(), "VmHWM")?;
     Ok(Cost {
         plan: planned.as_secs_f64() * 1e3,
+        again: again.as_secs_f64() * 1e3,
         variables: told.as_secs_f64() * 1e3,
         build: built.as_secs_f64() * 1e3,
         memory: (most - before).max(0.0),

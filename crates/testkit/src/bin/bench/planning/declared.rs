@@ -112,12 +112,19 @@ impl Session {
         let pods: u32 = roles.iter().map(|(_, replicas)| replicas).sum();
         let name = format!("planning {built_in}, declared, {pods} pods");
         let ratio = |part: fn(&Fastest) -> f64| (part(&most) / part(&least), part(&most), part(&least));
-        for (measure, (ratio, declared, built_in)) in [
-            ("plan, x built in", ratio(|all| all.plan)),
-            ("all pods, built, x built in", ratio(|all| all.build)),
+        for (measure, target, (ratio, declared, built_in)) in [
+            (
+                "a new job, all of it",
+                Some(TARGET),
+                ratio(|all| all.plan + all.build),
+            ),
+            ("first plan", None, ratio(|all| all.plan)),
+            ("plan once accepted", Some(TARGET), ratio(|all| all.again)),
+            ("all pods, built", Some(TARGET), ratio(|all| all.build)),
         ] {
+            let measure = format!("{measure}, x built in");
             let detail = format!("{declared:.3} ms against {built_in:.3} ms; the fastest of {TIMES}");
-            self.figure(&name, measure, ratio, "x", Some(TARGET), detail);
+            self.figure(&name, &measure, ratio, "x", target, detail);
         }
         Ok(())
     }
@@ -126,6 +133,7 @@ impl Session {
 /// The fastest times so far, in milliseconds.
 struct Fastest {
     plan: f64,
+    again: f64,
     build: f64,
 }
 
@@ -133,6 +141,7 @@ impl Default for Fastest {
     fn default() -> Self {
         Self {
             plan: f64::INFINITY,
+            again: f64::INFINITY,
             build: f64::INFINITY,
         }
     }
@@ -141,6 +150,7 @@ impl Default for Fastest {
 impl Fastest {
     fn take(&mut self, cost: &Cost) {
         self.plan = self.plan.min(cost.plan);
+        self.again = self.again.min(cost.again);
         self.build = self.build.min(cost.build);
     }
 }
