@@ -2,7 +2,7 @@
 //!
 //! A typed item of a list has all the fields that its type has, also those that nobody gave. So
 //! items are weighed by the name of their list, wherever it is: kinds of other operators have pod
-//! templates in other places. The rest is rounded up.
+//! templates in other places, and some have them by name and not in a list. The rest is rounded up.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -30,9 +30,14 @@ const ITEMS: [(&str, usize); 12] = [
     ("items", size_of::<KeyToPath>()),
     ("tolerations", size_of::<Toleration>()),
 ];
+/// Where kinds of other operators have their roles by name. Others have a spec that is a list of
+/// them.
+const FOREIGN_ROLES: [&str; 3] = ["roleSpecs", "mpiReplicaSpecs", "etReplicaSpecs"];
+/// What one of these takes: it is decoded, becomes one of ours, and that is reviewed.
+const FOREIGN_ROLE: usize = 3 * size_of::<RoleSpec>();
 /// The most that one item of a list takes.
 pub(super) const HEAVIEST_ITEM: usize = {
-    let (mut heaviest, mut i) = (0, 0);
+    let (mut heaviest, mut i) = (FOREIGN_ROLE, 0);
     while i < ITEMS.len() {
         if ITEMS[i].1 > heaviest {
             heaviest = ITEMS[i].1;
@@ -41,6 +46,8 @@ pub(super) const HEAVIEST_ITEM: usize = {
     }
     heaviest
 };
+/// The name of the whole, which is nobody's field.
+const WHOLE: &str = "";
 /// What an item of another list takes at most.
 const ITEM: usize = 512;
 /// What an object takes that is not in a list: it is a part of the one around it, or a map.
@@ -53,7 +60,7 @@ pub(super) fn of(json: &str) -> usize {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let top = Scale {
         object: OBJECT,
-        list: "",
+        name: Some(WHOLE),
     };
     top.deserialize(&mut deserializer).unwrap_or_default()
 }
@@ -62,8 +69,27 @@ pub(super) fn of(json: &str) -> usize {
 struct Scale<'a> {
     /// What it takes if it is an object.
     object: usize,
-    /// Its name, if it is a list.
-    list: &'a str,
+    /// Its name. Items of lists have none.
+    name: Option<&'a str>,
+}
+
+impl Scale<'_> {
+    /// What an object takes that is a field of this one.
+    fn field(&self) -> usize {
+        let is_of_roles = self.name.is_some_and(|name| FOREIGN_ROLES.contains(&name));
+        if is_of_roles { FOREIGN_ROLE } else { OBJECT }
+    }
+
+    /// What an object takes that is an item of this list.
+    fn item(&self) -> usize {
+        let Some(name) = self.name else { return ITEM };
+        let known = ITEMS.iter().find(|(list, _)| *list == name);
+        match known {
+            Some((_, size)) => *size,
+            None if name == WHOLE || FOREIGN_ROLES.contains(&name) => FOREIGN_ROLE,
+            None => ITEM,
+        }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Scale<'_> {
@@ -82,11 +108,12 @@ impl<'de> Visitor<'de> for Scale<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<usize, A::Error> {
+        let object = self.field();
         let mut weight = self.object;
         while let Some(key) = map.next_key::<Name<'de>>()? {
             let value = Scale {
-                object: OBJECT,
-                list: &key.0,
+                object,
+                name: Some(&key.0),
             };
             weight += key.0.len() + map.next_value_seed(value)?;
         }
@@ -94,10 +121,9 @@ impl<'de> Visitor<'de> for Scale<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<usize, A::Error> {
-        let known = ITEMS.iter().find(|(list, _)| *list == self.list);
-        let object = known.map_or(ITEM, |(_, size)| *size);
+        let object = self.item();
         let mut weight = SCALAR;
-        while let Some(item) = items.next_element_seed(Scale { object, list: "" })? {
+        while let Some(item) = items.next_element_seed(Scale { object, name: None })? {
             weight += item;
         }
         Ok(weight)
@@ -143,7 +169,11 @@ mod tests {
     #[case("7", SCALAR)]
     #[case(r#""four""#, SCALAR + 4)]
     #[case(r#"{"a": true}"#, OBJECT + 1 + SCALAR)]
-    #[case("[{}, {}]", SCALAR + 2 * ITEM)]
+    #[case("[{}, {}]", SCALAR + 2 * FOREIGN_ROLE)]
+    #[case("[[{}]]", 2 * SCALAR + ITEM)]
+    #[case(r#"{"roleSpecs": {"a": {"b": {}}}}"#, OBJECT + 9 + OBJECT + 1 + FOREIGN_ROLE + 1 + OBJECT)]
+    #[case(r#"{"etReplicaSpecs": [{}]}"#, OBJECT + 14 + SCALAR + FOREIGN_ROLE)]
+    #[case(r#"{"others": [{}]}"#, OBJECT + 6 + SCALAR + ITEM)]
     #[case(r#"{"volumes": [{}]}"#, OBJECT + 7 + SCALAR + size_of::<Volume>())]
     #[case(r#"{"v\u006flumes": [{}]}"#, OBJECT + 7 + SCALAR + size_of::<Volume>())]
     #[case(r#"{"volumes": {}}"#, OBJECT + 7 + OBJECT)]
