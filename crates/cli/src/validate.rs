@@ -293,12 +293,15 @@ fn check(checker: &Checker, value: &Value) -> Document {
             if trainyard_compat::recognize(value) == trainyard_compat::Recognized::Request =>
         {
             converted = true;
-            let errors = match trainyard_compat::convert_request(value.clone()) {
-                Ok(request) => {
-                    notes = request.notes;
-                    Vec::new()
-                }
-                Err(error) => error.into_errors(),
+            let errors = match checker::too_large(value) {
+                Some(error) => vec![error],
+                None => match trainyard_compat::convert_request(value.clone()) {
+                    Ok(request) => {
+                        notes = request.notes;
+                        Vec::new()
+                    }
+                    Err(error) => error.into_errors(),
+                },
             };
             (false, errors)
         }

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use trainyard_api::{DeclaredFramework, FieldError, TrainingJob};
 use trainyard_compat::{ConvertError, Converted};
+use trainyard_core::bounds;
 use trainyard_core::registry::{self, Registry};
 
 use super::readable::readable;
@@ -59,6 +60,7 @@ impl Checker {
         let mut findings = Findings::default();
         schema::check(&self.framework_schema, object, "", &mut findings);
         let mut errors = findings.shape;
+        errors.extend(too_large(object));
         if errors.is_empty() {
             match serde_json::from_value::<DeclaredFramework>(object.clone()) {
                 Ok(framework) => errors.extend(registry::check(&framework)),
@@ -116,6 +118,9 @@ impl Checker {
     /// Converts a job of another operator, and checks the TrainingJob that it becomes. Errors have
     /// the paths of the fields in the given object.
     pub fn convert(&self, object: &Value) -> Result<Converted, Vec<FieldError>> {
+        if let Some(error) = too_large(object) {
+            return Err(vec![error]);
+        }
         let converted = trainyard_compat::convert(object.clone()).map_err(ConvertError::into_errors)?;
         let errors = match serde_json::to_value(&converted.job) {
             Ok(job) => self.check(&job),
@@ -132,14 +137,10 @@ impl Checker {
     }
 }
 
-/// The most bytes that etcd stores of an object unless it is told otherwise.
-const MAX_BYTES: usize = 1_572_864;
-
-fn too_large(object: &Value) -> Option<FieldError> {
-    let bytes = object.to_string().len();
-    let message =
-        || format!("the job has {bytes} bytes; at most {MAX_BYTES} are possible: put large things elsewhere");
-    (bytes > MAX_BYTES).then(|| FieldError::new("", message()))
+/// What nobody decodes on a cluster, or here: the operator's webhooks refuse it.
+pub fn too_large(object: &Value) -> Option<FieldError> {
+    let excess = bounds::excess(&object.to_string())?;
+    Some(FieldError::new(excess.path, excess.message))
 }
 
 /// The schema of a definition.

@@ -123,11 +123,20 @@ fn wrong_types_are_found() {
 }
 
 #[test]
-fn what_no_server_stores_is_found() {
-    let large = format!("value: \"{}\"", "x".repeat(2_000_000));
+fn what_is_too_large_for_the_operator_is_found() {
+    let large = format!("value: \"{}\"", "x".repeat(600_000));
     let found = error("value: \"3\"", &large);
     assert!(
-        found.contains("at most 1572864 are possible: put large things elsewhere"),
+        found.starts_with("spec: this has 6") && found.contains("at most 524288 are possible: "),
+        "{found}"
+    );
+    let volumes: String = (0..400)
+        .map(|i| format!("        - {{name: v{i}, emptyDir: {{}}}}\n"))
+        .collect();
+    let heavy = GOOD.replace("volumes:\n", &format!("volumes:\n{volumes}"));
+    let found = errors(&heavy).join("\n");
+    assert!(
+        found.contains("spec: this takes") && found.contains("fewer volumes"),
         "{found}"
     );
     let name = format!("name: {}", "x".repeat(10_000));
