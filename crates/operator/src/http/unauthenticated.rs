@@ -187,9 +187,13 @@ impl EvictionQueue {
         UnauthenticatedGuard(unauthenticated)
     }
 
-    /// Evicts a connection of the address that has the most.
+    /// Evicts a connection of the address that has the most, if it has many. Otherwise any: an
+    /// address with two has no more to give up than one that has one and asks for nothing.
     pub(super) fn evict_one(&self) {
-        self.0.lock().evict_one_of_busiest(0);
+        let mut waiting = self.0.lock();
+        if !waiting.evict_one_of_busiest(UnauthenticatedLimits::DEFAULT.few) {
+            waiting.evict_one_of(|_| true);
+        }
     }
 
     /// Evicts a connection of the address that has the most, if it has many. Returns true if so.
@@ -277,21 +281,30 @@ mod tests {
         let first = queue.add(host(1));
         let busy = queue.add(host(2));
         let request = Unauthenticated::begin_request(&busy.connection());
-        let idle = [queue.add(host(2)), queue.add(host(2))];
+        let idle: Vec<_> = (0..4).map(|_| queue.add(host(2))).collect();
         queue.evict_one();
-        assert_eq!(idle.each_ref().map(evicted), [true, false]);
-        assert!(!queue.evict_one_of_many(), "that are two");
+        assert!(evicted(&idle[0]) && !evicted(&first), "host 2 has many");
+        assert!(!queue.evict_one_of_many(), "now it has few");
+        drop(request);
+    }
+
+    #[test]
+    fn where_nobody_has_many_connections_the_idle_ones_go_first() {
+        let queue = EvictionQueue::default();
+        let evicted = |one: &UnauthenticatedGuard| one.evict.is_cancelled();
+        let busy = [queue.add(host(2)), queue.add(host(2))];
+        let requests = busy
+            .each_ref()
+            .map(|one| Unauthenticated::begin_request(&one.connection()));
+        let idle = [queue.add(host(3)), queue.add(host(4))];
+        queue.evict_one();
         queue.evict_one();
         assert_eq!(idle.each_ref().map(evicted), [true, true]);
-        assert!(!evicted(&busy) && !evicted(&first));
-        // All of it are busy: one goes all the same.
-        let another = queue.add(host(2));
-        let second = Unauthenticated::begin_request(&another.connection());
+        assert_eq!(busy.each_ref().map(evicted), [false, false]);
+        // All are busy: one goes all the same.
         queue.evict_one();
-        assert!(evicted(&busy) && !evicted(&another) && !evicted(&first));
-        drop((request, second));
-        let many: Vec<_> = (0..5).map(|_| queue.add(host(3))).collect();
-        assert!(queue.evict_one_of_many() && evicted(&many[0]));
+        assert_eq!(busy.each_ref().map(evicted), [true, false]);
+        drop(requests);
     }
 
     #[test]
