@@ -81,10 +81,11 @@ pub struct DrainSummary {
 pub enum Urgency {
     /// Only counters or messages differ. It is written when the last write is some seconds old.
     Paced,
-    /// Pods have succeeded. If they are deleted, only the status knows that. It is written a second
-    /// after the first success, so that many successes cost one write. The same holds for pods that
-    /// have left by a change of size.
-    Batched,
+    /// Pods have succeeded. If they are deleted, only the status knows that. It is written two
+    /// seconds after the first success, so that many successes cost one write.
+    Succeeding,
+    /// Pods have left by a change of size, and those that leave together cost one write.
+    Leaving,
     /// It is the first, and says only that the job starts. Most jobs run soon, and one write tells
     /// both.
     Starting,

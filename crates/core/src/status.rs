@@ -88,8 +88,10 @@ pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> 
         Urgency::Starting
     } else if without_counters(old) != without_counters(&new) {
         Urgency::Now
-    } else if has_run(&new) && successes(old) != successes(&new) || leaving(old) != leaving(&new) {
-        Urgency::Batched
+    } else if leaving(old) != leaving(&new) {
+        Urgency::Leaving
+    } else if has_run(&new) && successes(old) != successes(&new) {
+        Urgency::Succeeding
     } else {
         Urgency::Paced
     };

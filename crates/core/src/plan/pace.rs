@@ -18,9 +18,12 @@ pub const OVERDUE_AFTER: Duration = Duration::from_secs(10);
 pub const SECRET_CHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// A status in which only counters or messages differ is not written more often than this.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(10);
-/// How long the first of several successes waits for the others, so that all cost one write, and
-/// the first of several pods that leave.
-pub const SUCCESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the first of several successes waits for the others, and for the end of the job, so
+/// that all cost one write.
+pub const SUCCESS_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the first of several pods that leave waits for the others. They usually do so at the
+/// same step of the training.
+pub const LEAVING_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the first status of a job that starts waits for the next one, which tells that the job
 /// runs.
 pub const STARTING_INTERVAL: Duration = Duration::from_secs(2);
@@ -124,23 +127,21 @@ fn act_on_overdue(plan: &mut Plan, view: &View<'_>) {
 }
 
 fn pace_status(plan: &mut Plan, view: &View<'_>) {
-    let since = view.local.waits.unwritten_since.unwrap_or(view.instant);
-    let due = match plan.status.urgency() {
+    let pause = match plan.status.urgency() {
         None | Some(Urgency::Now) => return,
-        Some(Urgency::Batched) => {
-            // After the first success the others usually follow soon, and then the end of the job.
-            // Those that leave usually do so at the same step of the training.
+        Some(Urgency::Succeeding) => Some(SUCCESS_INTERVAL),
+        Some(Urgency::Leaving) => Some(LEAVING_INTERVAL),
+        Some(Urgency::Starting) => Some(STARTING_INTERVAL),
+        Some(Urgency::Paced) => None,
+    };
+    let due = match (pause, view.local.status_written_at) {
+        (Some(pause), _) => {
+            let since = view.local.waits.unwritten_since.unwrap_or(view.instant);
             plan.waits.unwritten_since = Some(since);
-            since + SUCCESS_INTERVAL
+            since + pause
         }
-        Some(Urgency::Starting) => {
-            plan.waits.unwritten_since = Some(since);
-            since + STARTING_INTERVAL
-        }
-        Some(Urgency::Paced) => match view.local.status_written_at {
-            Some(written_at) => written_at + STATUS_INTERVAL,
-            None => return,
-        },
+        (None, Some(written_at)) => written_at + STATUS_INTERVAL,
+        (None, None) => return,
     };
     plan.status_is_early = due > view.instant;
     if plan.status_is_early {

@@ -68,7 +68,7 @@ fn a_pod_that_has_done_its_work_and_is_removed_with_its_sidecar_is_not_run_again
     world.succeed("mnist-worker-0");
     world.pod_mut("mnist-worker-0").lingers = true;
     world.reconcile();
-    world.tick(1);
+    world.tick(2);
     world.reconcile();
     // From here on it is seen as a pod that was told to go.
     world.run_on("mnist-worker-0", "node-0");

@@ -239,11 +239,11 @@ fn a_pod_that_succeeded_before_the_job_ran_and_was_removed_is_not_run_again() {
 }
 
 #[test]
-fn an_operator_that_starts_anew_knows_of_a_success_that_is_a_second_old() {
+fn an_operator_that_starts_anew_knows_of_a_success_that_is_two_seconds_old() {
     let mut world = World::running(workers(2, RestartPolicy::OnFailure));
     world.succeed("mnist-worker-0");
     world.reconcile();
-    world.tick(1);
+    world.tick(2);
     world.reconcile();
     world.vanish("mnist-worker-0");
     world.departed.clear();
@@ -252,16 +252,16 @@ fn an_operator_that_starts_anew_knows_of_a_success_that_is_a_second_old() {
 }
 
 #[test]
-fn successes_of_a_second_are_written_together() {
+fn successes_that_follow_each_other_are_written_together() {
     let mut world = World::running(workers(60, RestartPolicy::OnFailure));
     world.tick(30);
     let before = world.log.statuses;
-    // The first of a second waits for the others.
+    // The first waits for two seconds.
     for index in 0..50 {
         world.succeed(&format!("mnist-worker-{index}"));
         world.reconcile();
         if index % 10 == 9 {
-            world.tick(1);
+            world.tick(2);
         }
     }
     world.reconcile();

@@ -129,7 +129,7 @@ fn a_job_whose_change_is_not_accepted_still_ends(
     world.tick(10);
     world.succeed("mnist-worker-0");
     world.reconcile();
-    world.tick(1);
+    world.tick(2);
     world.reconcile();
     assert_eq!(world.status().ready.as_deref(), Some("1/2"));
     world.vanish("mnist-worker-0");
