@@ -130,10 +130,10 @@ fn what_is_too_large_for_the_operator_is_found() {
         found.starts_with("spec: this has 6") && found.contains("at most 524288 are possible: "),
         "{found}"
     );
-    let volumes: String = (0..400)
+    let volumes: Vec<String> = (0..400)
         .map(|i| format!("        - {{name: v{i}, emptyDir: {{}}}}\n"))
         .collect();
-    let heavy = GOOD.replace("volumes:\n", &format!("volumes:\n{volumes}"));
+    let heavy = GOOD.replace("volumes:\n", &format!("volumes:\n{}", volumes.concat()));
     let found = errors(&heavy).join("\n");
     assert!(
         found.contains("spec: this takes") && found.contains("fewer volumes"),

@@ -5,6 +5,7 @@
     reason = "this is the vocabulary of tests, which fail by panicking"
 )]
 
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
     Service, ServiceAccount,
@@ -86,6 +87,7 @@ pub(super) fn resource_of(kind: &str) -> (ApiResource, bool) {
         "pod" | "pods" => (of::<Pod>(), true),
         "service" | "services" => (of::<Service>(), true),
         "role" => (of::<Role>(), true),
+        "statefulset" => (of::<StatefulSet>(), true),
         "secret" => (of::<Secret>(), true),
         "configmap" => (of::<ConfigMap>(), true),
         "serviceaccount" => (of::<ServiceAccount>(), true),

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         jobs::SCENARIOS,
         kinds::SCENARIOS,
         mpi::SCENARIOS,
+        mpi::STATEFUL,
         nodes::SCENARIOS,
         order::SCENARIOS,
         quota::SCENARIOS,

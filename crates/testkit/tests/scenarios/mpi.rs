@@ -2,6 +2,7 @@
 
 mod lost;
 mod start;
+mod stateful;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,6 +22,7 @@ use self::start::{
     a_worker_that_is_killed_during_the_start_is_replaced_and_waited_for,
     the_agent_needs_neither_a_user_nor_a_place_to_write,
 };
+use self::stateful::pods_of_a_statefulset_are_out_of_reach;
 
 pub const SCENARIOS: Scenarios = scenarios!(
     "mpi",
@@ -40,6 +42,12 @@ pub const SCENARIOS: Scenarios = scenarios!(
         a_worker_that_is_killed_during_the_start_is_replaced_and_waited_for,
         the_right_of_a_job_is_for_its_own_workers_alone,
     ]
+);
+
+pub const STATEFUL: Scenarios = scenarios!(
+    "stateful",
+    &[Image::AGENT, Image::MPI],
+    [pods_of_a_statefulset_are_out_of_reach]
 );
 
 /// One implementation in the image.
