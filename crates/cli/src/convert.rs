@@ -161,7 +161,7 @@ fn convert(checker: &Checker, object: Value) -> Result<Document, Vec<FieldError>
     }
     let origin = origin(&object);
     if trainyard_compat::recognize(&object) == Recognized::Request {
-        let converted = trainyard_compat::convert_request(object).map_err(ConvertError::into_errors)?;
+        let converted = trainyard_compat::convert_request(&object).map_err(ConvertError::into_errors)?;
         return Ok(Document::Request {
             origin,
             converted: Box::new(converted),

@@ -295,7 +295,7 @@ fn check(checker: &Checker, value: &Value) -> Document {
             converted = true;
             let errors = match checker::too_large(value) {
                 Some(error) => vec![error],
-                None => match trainyard_compat::convert_request(value.clone()) {
+                None => match trainyard_compat::convert_request(value) {
                     Ok(request) => {
                         notes = request.notes;
                         Vec::new()

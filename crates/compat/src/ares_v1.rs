@@ -226,7 +226,7 @@ enum RolePhase {
 
 /// The job as far as it can be read. It is not valid if there are errors.
 fn translate(
-    object: Value,
+    object: &Value,
     purpose: Purpose,
     errors: &mut Vec<FieldError>,
 ) -> Result<Converted, Vec<FieldError>> {

@@ -66,7 +66,7 @@ struct Spec {
 }
 
 fn translate(
-    object: Value,
+    object: &Value,
     purpose: Purpose,
     errors: &mut Vec<FieldError>,
 ) -> Result<Converted, Vec<FieldError>> {

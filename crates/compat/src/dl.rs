@@ -65,7 +65,7 @@ struct ReplicaSpec {
 
 /// Translates an object of one of their kinds.
 pub fn translate(
-    object: Value,
+    object: &Value,
     purpose: Purpose,
     framework: FrameworkSpec,
     errors: &mut Vec<FieldError>,

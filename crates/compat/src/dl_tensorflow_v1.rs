@@ -8,7 +8,7 @@ use crate::{Converted, Kind, Purpose, dl};
 pub const KIND: Kind = dl::kind("TFJob", "tfjobs", translate);
 
 fn translate(
-    object: Value,
+    object: &Value,
     purpose: Purpose,
     errors: &mut Vec<FieldError>,
 ) -> Result<Converted, Vec<FieldError>> {

@@ -126,7 +126,7 @@ enum JobRestartPolicy {
 }
 
 fn translate(
-    object: Value,
+    object: &Value,
     purpose: Purpose,
     errors: &mut Vec<FieldError>,
 ) -> Result<Converted, Vec<FieldError>> {

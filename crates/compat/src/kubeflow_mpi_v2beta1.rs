@@ -115,7 +115,7 @@ struct Roles {
 }
 
 fn translate(
-    object: Value,
+    object: &Value,
     purpose: Purpose,
     errors: &mut Vec<FieldError>,
 ) -> Result<Converted, Vec<FieldError>> {

@@ -46,7 +46,7 @@ use report::Report;
 
 /// Translates an object as far as it can be read, and adds what is wrong with it. The job is valid
 /// only if nothing is. An error: there is nothing to translate.
-type Translate = fn(Value, Purpose, &mut Vec<FieldError>) -> Result<Converted, Vec<FieldError>>;
+type Translate = fn(&Value, Purpose, &mut Vec<FieldError>) -> Result<Converted, Vec<FieldError>>;
 
 /// A kind of another operator.
 struct Kind {
@@ -128,8 +128,8 @@ impl Kind {
 
     /// The TrainingJob that does what an object does. All that is wrong is told at once: where
     /// something is, also what our own rules find in the rest.
-    fn convert(&self, object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
-        let (given, mut errors) = (object.clone(), Vec::new());
+    fn convert(&self, object: &Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
+        let mut errors = Vec::new();
         let converted = match (self.translate)(object, purpose, &mut errors) {
             Ok(converted) => converted,
             Err(others) => {
@@ -146,8 +146,8 @@ impl Kind {
             return Err(errors);
         }
         for error in found {
-            let told = self.theirs(&given, &error);
-            let role = nameless(&converted.job, &error).map(|role| self.their_path(&given, role));
+            let told = self.theirs(object, &error);
+            let role = nameless(&converted.job, &error).map(|role| self.their_path(object, role));
             let is_told = |known: &FieldError| {
                 self.concern_the_same(known, &told)
                     || role.as_ref().is_some_and(|role| is_within(&known.path, role))
@@ -305,18 +305,17 @@ pub fn recognize(object: &Value) -> Recognized {
 }
 
 /// The TrainingJob that does what a job of another operator does.
-pub fn convert(object: Value) -> Result<Converted, ConvertError> {
-    let (api_version, kind) = names(&object);
+pub fn convert(object: &Value) -> Result<Converted, ConvertError> {
+    let (api_version, kind) = names(object);
     let Some(kind) = find(api_version, kind) else {
         return Err(ConvertError::Unknown {
             kind: kind.to_owned(),
             api_version: api_version.to_owned(),
         });
     };
-    let given = object.clone();
     let converted = kind.convert(object, Purpose::Replace);
     let converted = converted.map_err(ConvertError::Invalid)?;
-    let errors = kind.problems(&given, &converted.job);
+    let errors = kind.problems(object, &converted.job);
     if errors.is_empty() {
         Ok(converted)
     } else {
@@ -325,8 +324,8 @@ pub fn convert(object: Value) -> Result<Converted, ConvertError> {
 }
 
 /// The request of ours that does what one of another operator does.
-pub fn convert_request(object: Value) -> Result<ConvertedRequest, ConvertError> {
-    let (api_version, kind) = names(&object);
+pub fn convert_request(object: &Value) -> Result<ConvertedRequest, ConvertError> {
+    let (api_version, kind) = names(object);
     let Some(kind) = find_request(api_version, kind) else {
         return Err(ConvertError::Unknown {
             kind: kind.to_owned(),

@@ -25,21 +25,16 @@ pub struct Object<S> {
 #[derive(Deserialize)]
 struct Parts<S> {
     #[serde(default)]
-    metadata: ObjectMeta,
+    metadata: Option<ObjectMeta>,
     spec: Option<S>,
 }
 
 /// Reads an object with a `spec`.
 pub fn object<S: DeserializeOwned + Serialize>(
-    mut object: Value,
+    object: &Value,
     purpose: Purpose,
 ) -> Result<Object<S>, Vec<FieldError>> {
-    if object.get("metadata").is_some_and(Value::is_null)
-        && let Some(members) = object.as_object_mut()
-    {
-        members.remove("metadata");
-    }
-    let parts: Parts<S> = parse(&object)?;
+    let parts: Parts<S> = parse(object)?;
     let Some(spec) = parts.spec else {
         return Err(vec![FieldError::new("spec", "is missing: it must be given")]);
     };
@@ -53,10 +48,10 @@ pub fn object<S: DeserializeOwned + Serialize>(
             .map(|path| format!("{path}: there is no such field in this kind; it is left out")),
     );
     if purpose == Purpose::Replace {
-        notes.extend(left_out(&object));
+        notes.extend(left_out(object));
     }
     Ok(Object {
-        metadata: metadata(parts.metadata),
+        metadata: metadata(parts.metadata.unwrap_or_default()),
         spec,
         notes,
     })

@@ -347,7 +347,7 @@ impl Kind {
 
     /// The child that an object should have, without what makes it that object's.
     fn desired(&self, object: &Value) -> Result<Desired, Vec<FieldError>> {
-        let Converted { mut job, notes } = self.convert(object.clone(), Purpose::Serve)?;
+        let Converted { mut job, notes } = self.convert(object, Purpose::Serve)?;
         job.metadata = ObjectMeta {
             name: job.metadata.name,
             generate_name: job.metadata.generate_name,

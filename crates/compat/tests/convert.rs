@@ -24,13 +24,13 @@ fn object(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-fn converted(object: Value) -> Converted {
+fn converted(object: &Value) -> Converted {
     convert(object).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
 /// What `convert` prints: the notes, and the job.
 fn printed(text: &str) -> String {
-    let Converted { job, notes } = converted(object(text));
+    let Converted { job, notes } = converted(&object(text));
     let mut lines: Vec<String> = notes.iter().map(|note| format!("# {note}")).collect();
     lines.push(serde_saphyr::to_string(&job).unwrap());
     lines.join("\n")
@@ -40,7 +40,7 @@ fn printed(text: &str) -> String {
 fn errors(text: &str, change: impl FnOnce(&mut Value)) -> Vec<String> {
     let mut object = object(text);
     change(&mut object);
-    match convert(object) {
+    match convert(&object) {
         Err(ConvertError::Invalid(errors)) => errors.iter().map(ToString::to_string).collect(),
         other => panic!("{other:?}"),
     }
@@ -85,7 +85,7 @@ fn dl_tfjob() {
 #[test]
 fn what_is_converted_is_valid() {
     for text in [PI, BENCHMARKS, HOROVOD, MXJOB, TFJOB] {
-        let mut job = converted(object(text)).job;
+        let mut job = converted(&object(text)).job;
         // Also after it was written and read.
         let read: TrainingJob = serde_json::from_value(serde_json::to_value(&job).unwrap()).unwrap();
         assert_eq!(read, job);
@@ -125,7 +125,7 @@ fn kinds_are_known_by_group_version_and_kind() {
 
 #[test]
 fn what_is_not_known_is_refused_with_what_is() {
-    let refusal = convert(json!({"apiVersion": "kubeflow.org/v1", "kind": "TFJob"})).unwrap_err();
+    let refusal = convert(&json!({"apiVersion": "kubeflow.org/v1", "kind": "TFJob"})).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "TFJob of kubeflow.org/v1 can't be converted: what can is MPIJob of kubeflow.org/v2beta1, MPIJob of \
@@ -347,7 +347,7 @@ fn all_that_is_missing_is_told_at_once() {
 fn noted(text: &str, pointer: &str, value: Value) -> Vec<String> {
     let mut object = object(text);
     set(&mut object, pointer, value);
-    let notes = converted(object).notes;
+    let notes = converted(&object).notes;
     notes
         .iter()
         .map(|note| note.split_once(": ").unwrap().0.to_owned())
@@ -379,7 +379,7 @@ fn noted(text: &str, pointer: &str, value: Value) -> Vec<String> {
     "spec.mpiReplicaSpecs.Launcher.template.spec.containers[0]"
 )]
 fn no_field_is_dropped_silently(#[case] pointer: &str, #[case] value: Value, #[case] path: &str) {
-    let without = converted(object(PI)).notes.len();
+    let without = converted(&object(PI)).notes.len();
     let paths = noted(PI, pointer, value);
     assert_eq!(paths.len(), without + 1, "{paths:#?}");
     assert!(paths.iter().any(|noted| noted == path), "{paths:#?}");
@@ -419,7 +419,7 @@ fn fields_have_the_names_that_users_know() {
 #[test]
 fn an_empty_field_is_no_field() {
     let mut given = object(PI);
-    let wanted = converted(given.clone());
+    let wanted = converted(&given);
     for pointer in [
         "/status",
         "/spec/runLauncherAsWorker",
@@ -429,14 +429,14 @@ fn an_empty_field_is_no_field() {
         let (parent, name) = pointer.rsplit_once('/').unwrap();
         given.pointer_mut(parent).unwrap()[name] = Value::Null;
     }
-    assert_eq!(converted(given), wanted);
+    assert_eq!(converted(&given), wanted);
 }
 
 #[test]
 fn a_name_may_be_generated() {
     let mut given = object(PI);
     given["metadata"] = json!({"generateName": "dice-"});
-    let job = converted(given).job;
+    let job = converted(&given).job;
     assert_eq!(job.metadata.name, None);
     assert_eq!(job.metadata.generate_name.as_deref(), Some("dice-"));
 }
@@ -458,7 +458,7 @@ fn a_worker_loses_its_ssh_server_and_what_asks_for_it(
         .unwrap();
     container["command"] = command.clone();
     container["args"] = args.clone();
-    let Converted { job, notes } = converted(given);
+    let Converted { job, notes } = converted(&given);
     let worker = serde_json::to_value(&job.spec.roles[1].template).unwrap();
     let container = &worker["spec"]["containers"][0];
     let (wanted_command, wanted_args) = if kept {
@@ -489,7 +489,7 @@ fn what_is_left_out_means_what_it_meant() {
     let mut given = object(PI);
     set(&mut given, "/spec/slotsPerWorker", Value::Null);
     set(&mut given, "/spec/runPolicy", Value::Null);
-    let Converted { job, notes } = converted(given);
+    let Converted { job, notes } = converted(&given);
     assert_eq!(job.spec.framework.mpi.unwrap().slots_per_worker, Some(1));
     assert_eq!(job.spec.run_policy, None);
     assert_eq!(job.spec.roles[0].create_policy, None);
@@ -515,7 +515,7 @@ fn an_mpijob_restarts_as_it_did(#[case] given: &str) {
             json!(given),
         );
     }
-    let Converted { job, notes } = converted(job);
+    let Converted { job, notes } = converted(&job);
     assert_eq!(job.spec.roles[0].restart_policy, Some(RestartPolicy::OnFailure));
     let worker = job.spec.roles[1].restart_policy.unwrap();
     // Also one that ended well: sshd does when its pod is deleted.
@@ -531,7 +531,7 @@ fn a_deadline_that_began_with_the_launcher_is_told() {
     let mut job = object(PI);
     set(&mut job, "/spec/runPolicy/activeDeadlineSeconds", json!(100));
     let tells = |job: &Value| {
-        let notes = converted(job.clone()).notes;
+        let notes = converted(job).notes;
         notes
             .iter()
             .any(|note| note.starts_with("spec.runPolicy.activeDeadlineSeconds: "))
@@ -553,7 +553,7 @@ fn a_deadline_that_began_with_the_launcher_is_told() {
 fn a_bdap_template_says_how_its_role_restarts(#[case] given: Value, #[case] wanted: RestartPolicy) {
     let mut text = object(HOROVOD);
     set(&mut text, "/spec/launcherTemplate/spec/restartPolicy", given);
-    let job = converted(text).job;
+    let job = converted(&text).job;
     assert_eq!(job.spec.roles[0].restart_policy, Some(wanted));
     assert_eq!(job.spec.roles[1].restart_policy, Some(RestartPolicy::OnFailure));
 }
@@ -581,10 +581,10 @@ fn a_bdap_launcher_may_ask_for_hosts() {
         launcher,
         json!(["horovodrun --host-discovery-script /etc/mpi/discover_hosts.sh"]),
     );
-    let Converted { job, notes } = converted(text);
+    let Converted { job, notes } = converted(&text);
     assert_eq!(
         job.spec.run_policy.unwrap().update_policy,
         Some(UpdatePolicy::Roll)
     );
-    assert_eq!(notes, converted(object(HOROVOD)).notes);
+    assert_eq!(notes, converted(&object(HOROVOD)).notes);
 }

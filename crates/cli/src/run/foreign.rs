@@ -16,7 +16,7 @@ pub fn converted(object: Value) -> Result<(Value, Option<String>), Vec<FieldErro
         return Ok((object, None));
     }
     let origin = convert::origin(&object);
-    let job = trainyard_compat::convert(object).map_err(trainyard_compat::ConvertError::into_errors)?;
+    let job = trainyard_compat::convert(&object).map_err(trainyard_compat::ConvertError::into_errors)?;
     let job = serde_json::to_value(job.job)
         .map_err(|error| vec![FieldError::new("spec", format!("can't be written: {error}"))])?;
     let note = format!("converted from {origin}: `trainyard convert` says what is different");

@@ -121,7 +121,7 @@ impl Checker {
         if let Some(error) = too_large(object) {
             return Err(vec![error]);
         }
-        let converted = trainyard_compat::convert(object.clone()).map_err(ConvertError::into_errors)?;
+        let converted = trainyard_compat::convert(object).map_err(ConvertError::into_errors)?;
         let errors = match serde_json::to_value(&converted.job) {
             Ok(job) => self.check(&job),
             Err(error) => vec![FieldError::new("", format!("can't be written: {error}"))],

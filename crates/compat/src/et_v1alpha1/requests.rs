@@ -157,9 +157,7 @@ impl ForeignKind for RequestKind {
             let message = "can't be changed: create another request instead";
             return vec![FieldError::new("spec", message)];
         }
-        self.convert(new.clone(), Purpose::Serve)
-            .err()
-            .unwrap_or_default()
+        self.convert(new, Purpose::Serve).err().unwrap_or_default()
     }
 }
 
@@ -174,7 +172,7 @@ impl RequestKind {
     }
 
     /// The request of ours that does what a request of et-operator does.
-    pub fn convert(&self, object: Value, purpose: Purpose) -> Result<ConvertedRequest, Vec<FieldError>> {
+    pub fn convert(&self, object: &Value, purpose: Purpose) -> Result<ConvertedRequest, Vec<FieldError>> {
         let read::Object {
             metadata,
             mut spec,
@@ -251,7 +249,7 @@ impl RequestKind {
             );
             return self.failed(view, metadata, &message);
         }
-        match self.convert(view.object.clone(), Purpose::Serve) {
+        match self.convert(view.object, Purpose::Serve) {
             Err(errors) => self.failed(view, metadata, &lines(&errors)),
             Ok(ConvertedRequest { mut request, .. }) => {
                 let own = match &mut request {

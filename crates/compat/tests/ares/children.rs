@@ -16,7 +16,7 @@ use super::{OURS, SAMPLES, at, child, kind, manifest, object, plan};
 fn converted() {
     for (name, _) in OURS.into_iter().chain(SAMPLES) {
         let Converted { job, notes } =
-            convert(manifest(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+            convert(&manifest(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         let mut lines: Vec<String> = notes.iter().map(|note| format!("# {note}")).collect();
         lines.push(serde_saphyr::to_string(&job).unwrap());
         insta::assert_snapshot!(format!("convert_{name}"), lines.join("\n"));

@@ -176,7 +176,7 @@ fn told_with_its_path(#[case] name: &str, #[case] pointer: &str, #[case] value: 
         .map(ToString::to_string)
         .collect();
     assert_eq!(errors.join("\n"), message, "admission says the same");
-    let Err(ConvertError::Invalid(errors)) = convert(bad) else {
+    let Err(ConvertError::Invalid(errors)) = convert(&bad) else {
         panic!("it is converted")
     };
     if pointer != "/metadata/name" {
@@ -201,7 +201,7 @@ fn options_of_another_framework_are_told() {
         "/spec/framework",
         json!({"mpi": {"replicasPerNode": 3}}),
     );
-    let notes = convert(job).unwrap().notes;
+    let notes = convert(&job).unwrap().notes;
     let told = "spec.framework.mpi: is of no use to a job of standalone; left out";
     assert!(notes.iter().any(|note| note == told), "{notes:?}");
 }

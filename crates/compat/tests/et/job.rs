@@ -28,7 +28,7 @@ fn children() {
 
 #[test]
 fn converted() {
-    let converted = convert(serde_saphyr::from_str(JOB).unwrap()).unwrap();
+    let converted = convert(&serde_saphyr::from_str(JOB).unwrap()).unwrap();
     let job = serde_saphyr::to_string(&converted.job).unwrap();
     insta::assert_snapshot!("converted", format!("{}\n---\n{job}", converted.notes.join("\n")));
 }
@@ -153,7 +153,7 @@ fn what_can_not_be_run_says_so_with_its_field(
     assert_eq!(reviewed[0].to_string(), expected);
     let mut given = object.clone();
     given["metadata"] = json!({"name": "mnist"});
-    let Err(ConvertError::Invalid(errors)) = convert(given) else {
+    let Err(ConvertError::Invalid(errors)) = convert(&given) else {
         panic!("it was converted")
     };
     assert_eq!(errors[0].to_string(), expected);

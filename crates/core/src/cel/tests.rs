@@ -15,19 +15,22 @@ fn vocabulary() -> Vocabulary {
     }
 }
 
-/// A job `mnist` with a ps and three workers.
-fn subject(kept: usize) -> Subject {
-    let names = Names {
+fn names() -> Names<'static> {
+    Names {
         job: "mnist",
         namespace: "team",
         domain: "mnist.team".to_owned(),
         master: None,
-    };
+    }
+}
+
+/// A job `mnist` with a ps and three workers.
+fn subject(kept: usize) -> Subject {
     let roles = vec![
         RoleFacts::new("ps", &Members::first(1), "mnist-ps-{}".to_owned()),
         RoleFacts::new("worker", &Members::first(3), "mnist-worker-{}".to_owned()),
     ];
-    Subject::new(names, roles, vec![Value::Int(9091), Value::text("sync")], kept)
+    Subject::new(names(), roles, vec![Value::Int(9091), Value::text("sync")], kept)
 }
 
 fn compile(source: &str) -> Result<(Expression, usize), String> {
@@ -105,17 +108,11 @@ fn expressions_mean_what_the_documentation_says(#[case] source: &str, #[case] ex
 #[case("[replica.rank, replica.index]", "[2,2]")]
 fn pods_that_have_left_are_in_no_list(#[case] source: &str, #[case] expected: &str) {
     let (expression, kept) = compile(source).unwrap();
-    let names = Names {
-        job: "mnist",
-        namespace: "team",
-        domain: "mnist.team".to_owned(),
-        master: None,
-    };
     let roles = vec![
         RoleFacts::new("ps", &Members::first(1), "mnist-ps-{}".to_owned()),
         RoleFacts::new("worker", &Members::listed([0, 2]), "mnist-worker-{}".to_owned()),
     ];
-    let subject = Subject::new(names, roles, Vec::new(), kept);
+    let subject = Subject::new(names(), roles, Vec::new(), kept);
     let pod = Pod { role: 1, index: 2 };
     let value = expression.evaluate(&subject, Some(pod), &mut Meter::new(10_000));
     let mut text = String::new();
