@@ -8,6 +8,7 @@
 //! The way in: [`TrainingJob`], [`ScaleIn`], [`ScaleOut`] and [`DeclaredFramework`] for the types,
 //! [`crd`] for the generated definitions, [`default()`] and [`validate()`] for admission.
 
+pub mod accepted;
 pub mod completion;
 pub mod crd;
 pub mod declaration;
@@ -26,6 +27,7 @@ pub mod status;
 pub mod validate;
 mod words;
 
+pub use accepted::{Accepted, AcceptedRole, AcceptedRules, Fingerprint};
 pub use completion::{Completion, RoleSet};
 pub use declaration::{DeclaredFramework, FrameworkDeclaration, FrameworkStatus};
 pub use default::default;
@@ -49,9 +51,9 @@ pub use scale_request::{
     ScaleRequestRef, ScaleRequestStatus, ScriptStatus, ScriptVariable, ToAdd, ToDelete,
 };
 pub use status::{
-    AcceptedRole, AcceptedRules, Checkpoint, EndedPods, Fingerprint, GroupRestart, Incident, JobPhase,
-    JobResult, PendingReplacement, Progress, RestartCause, RestartRecord, RestartedRole, Restarts,
-    RoleAttempt, RolePhase, RoleStatus, RootCause, Scaling, ScalingStep, TrainingJobStatus,
+    Checkpoint, EndedPods, GroupRestart, Incident, JobPhase, JobResult, PendingReplacement, Progress,
+    RestartCause, RestartRecord, RestartedRole, Restarts, RoleAttempt, RolePhase, RoleStatus, RootCause,
+    Scaling, ScalingStep, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

@@ -1,17 +1,20 @@
 //! `TrainingJob.status`: what the operator answers.
 
+#![allow(
+    dead_code,
+    reason = "KubeSchema copies a struct for its schema, and nobody reads the fields of the copy"
+)]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use trainyard_contract::observer::{MAX_ARTIFACTS, MAX_LOCATION, MAX_METRICS, MAX_NUMBER};
 
-use crate::completion::RoleSet;
+use crate::accepted::{Accepted, AcceptedRules, Fingerprint, MAX_ACCEPTED};
 use crate::declaration::MAX_DECLARATION;
-use crate::role::{Dependency, NodeDownPolicy, PodQuorum, RestartPolicy, RestartScope};
-use crate::run_policy::CleanPodPolicy;
 use crate::scale_request::ScaleRequestRef;
 use crate::words::words;
 
@@ -20,7 +23,7 @@ use crate::words::words;
 // for a status that has one writer, that would be more than half of the object. So its parts are
 // atomic, but for the conditions, which are keyed in all kinds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct TrainingJobStatus {
     /// The generation of the spec that this status answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,15 +119,20 @@ pub struct TrainingJobStatus {
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub result: Option<JobResult>,
 
-    /// Fingerprints of the parts of the spec that the running pods were made from, so that a change
-    /// that is possible only while the job is suspended is noticed also where admission did not see
-    /// it.
+    /// What the running pods were made from and are counted by. For the operator alone.
+    // One string, because nobody else reads it: its parts would be half of what the server
+    // validates and stores of a status.
+    #[serde(default, skip_serializing_if = "Accepted::is_empty")]
+    #[schemars(with = "String", length(max = MAX_ACCEPTED))]
+    pub accepted: Accepted,
+
+    /// As former versions of the operator wrote it: is read into `accepted`, and not written again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub accepted_spec: Vec<Fingerprint>,
 
-    /// The rules that the running pods are counted by: those of the spec when it was last accepted.
+    /// As former versions of the operator wrote it: is read into `accepted`, and not written again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub accepted_rules: Option<AcceptedRules>,
@@ -134,6 +142,28 @@ pub struct TrainingJobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = MAX_DECLARATION))]
     pub accepted_framework: Option<String>,
+}
+
+impl Serialize for TrainingJobStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for TrainingJobStatus {
+    /// Reads what former versions wrote, too, as what this one would have written: that alone is no
+    /// change.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut status = Self::deserialize(deserializer)?;
+        let former = Accepted {
+            spec: std::mem::take(&mut status.accepted_spec),
+            rules: status.accepted_rules.take(),
+        };
+        if status.accepted.is_empty() {
+            status.accepted = former;
+        }
+        Ok(status)
+    }
 }
 
 /// How far the programs of a job are, as the first of its pods says that says anything.
@@ -200,62 +230,6 @@ impl Progress {
         };
         Some(result).filter(|result| *result != JobResult::default())
     }
-}
-
-/// The rules of a job as they were when its spec was last accepted, with every default written
-/// down. While a change is not accepted, the job goes on by these.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AcceptedRules {
-    /// The rules of every role.
-    #[serde(default)]
-    #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Atomic)]
-    pub roles: Vec<AcceptedRole>,
-    /// The sets of roles any of which makes the job succeed.
-    #[serde(default)]
-    #[schemars(length(max = 16))]
-    pub succeeded_when: Vec<RoleSet>,
-    /// The sets of roles any of which makes the job fail.
-    #[serde(default)]
-    #[schemars(length(max = 16))]
-    pub failed_when: Vec<RoleSet>,
-    /// Which pods are deleted at the end.
-    #[serde(default)]
-    pub clean_pod_policy: CleanPodPolicy,
-}
-
-/// The rules of one role.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AcceptedRole {
-    /// The role's name.
-    #[schemars(length(max = 32))]
-    pub name: String,
-    /// How many pods it has.
-    #[schemars(range(min = 0, max = 10000))]
-    pub replicas: i32,
-    /// The indices of its pods, such as "0-2,4", where they are not the first ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 65536))]
-    pub members: Option<String>,
-    /// What happens when a pod ends.
-    pub restart_policy: RestartPolicy,
-    /// Which pods start anew when one ends. Pod, if an operator of a former version accepted the
-    /// job.
-    #[serde(default)]
-    pub restart_scope: RestartScope,
-    /// How many pods make the role succeed.
-    pub succeeded_when: PodQuorum,
-    /// How many pods make the role fail.
-    pub failed_when: PodQuorum,
-    /// What a pod counts for whose node is down.
-    pub node_down_policy: NodeDownPolicy,
-    /// The roles that its programs wait for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Atomic)]
-    pub depends_on: Vec<Dependency>,
 }
 
 /// A change of the size of an elastic job.
@@ -354,18 +328,6 @@ words! {
         /// All pods have left and are deleted. Then all start anew.
         Restarting,
     }
-}
-
-/// The fingerprint of one part of the spec.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Fingerprint {
-    /// The part of the spec; a role goes by its name.
-    #[schemars(length(max = 128))]
-    pub field: String,
-    /// A hash of its content.
-    #[schemars(length(max = 64))]
-    pub hash: String,
 }
 
 words! {

@@ -141,7 +141,7 @@ fn check_resume(old: &TrainingJob, new: &TrainingJob, frameworks: &Frameworks) -
         .phase
         .is_some_and(|phase| phase != JobPhase::Suspended && !phase.is_terminal());
     let resumed = old.is_suspended() && !new.is_suspended();
-    let changed = || !forbidden_changes(&seen.accepted_spec, new, frameworks).is_empty();
+    let changed = || !forbidden_changes(&seen.accepted.spec, new, frameworks).is_empty();
     (resumed && unseen && changed()).then(|| {
         FieldError::new(
             "spec.suspend",

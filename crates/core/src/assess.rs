@@ -613,7 +613,7 @@ pub(crate) fn accepted_members(view: &View<'_>, role: &Role<'_>) -> Members {
         .job
         .status
         .as_ref()
-        .and_then(|status| status.accepted_rules.as_ref());
+        .and_then(|status| status.accepted.rules.as_ref());
     let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
     let before = roles.find(|before| before.name == role.name);
     before.map_or_else(

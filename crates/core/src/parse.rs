@@ -114,7 +114,7 @@ impl<'a> Job<'a> {
     /// The job as it was when its spec was last accepted, whatever its spec is now. Its pods can be
     /// counted, but nothing can be created from it. `None` if it was never accepted.
     pub fn accepted(object: &'a TrainingJob, frameworks: &'a Frameworks) -> Option<Self> {
-        let accepted = object.status.as_ref()?.accepted_rules.as_ref()?;
+        let accepted = object.status.as_ref()?.accepted.rules.as_ref()?;
         let names: Vec<&str> = accepted.roles.iter().map(|role| &*role.name).collect();
         let roles: Vec<Role<'a>> = accepted
             .roles
@@ -184,7 +184,7 @@ fn template_hash(template: &PodTemplateSpec) -> NonZeroU64 {
 fn role_scope(object: &TrainingJob, framework: &Framework, name: &str) -> RestartScope {
     let given = object.spec.roles.iter().find(|role| role.name == name);
     let status = object.status.as_ref();
-    let accepted = status.and_then(|status| status.accepted_rules.as_ref());
+    let accepted = status.and_then(|status| status.accepted.rules.as_ref());
     let mut accepted = accepted.into_iter().flat_map(|rules| &rules.roles);
     let accepted = accepted.find(|role| role.name == name);
     given

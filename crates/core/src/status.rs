@@ -169,7 +169,7 @@ fn without_counters(status: &TrainingJobStatus) -> TrainingJobStatus {
         **scaling = without_reports(scaling);
         if scaling.victims.is_some() {
             status.replicas = None;
-            let rules = status.accepted_rules.iter_mut();
+            let rules = status.accepted.rules.iter_mut();
             for role in rules.flat_map(|rules| &mut rules.roles) {
                 (role.replicas, role.members) = (0, None);
             }

@@ -37,7 +37,7 @@ pub(crate) fn recorded_members(object: &TrainingJob, role: &str, elastic: &Elast
     let status = object.status.as_ref();
     let has_started = |phase: JobPhase| !phase.is_suspended() && phase != JobPhase::Pending;
     let status = status.filter(|status| status.phase.is_some_and(has_started));
-    let accepted = status.and_then(|status| status.accepted_rules.as_ref());
+    let accepted = status.and_then(|status| status.accepted.rules.as_ref());
     let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
     match roles.find(|accepted| accepted.name == role) {
         Some(accepted) => members_of(accepted.replicas, accepted.members.as_deref()),

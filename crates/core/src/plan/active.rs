@@ -2,7 +2,7 @@
 //! state. If there is an objection, nothing is created and no pod is replaced; ends are still
 //! counted, and the pods of an attempt that is given up are deleted.
 
-use trainyard_api::{ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatus};
+use trainyard_api::{Accepted, ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatus};
 
 use super::verdict::{Outcome, deadline, finish, outcome};
 use super::{
@@ -159,15 +159,17 @@ fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) {
     // Former versions of the operator wrote no rules. A spec that they accepted and that is
     // unchanged is the one that the pods were created from.
     let declaration = job.framework.declaration.as_deref();
-    let unwritten = status.accepted_spec.is_empty()
-        || status.accepted_rules.is_none()
+    let unwritten = status.accepted.spec.is_empty()
+        || status.accepted.rules.is_none()
         || status.accepted_framework.as_deref() != declaration
-        || job.elastic.is_some() && status.accepted_rules != Some(job.rules());
+        || job.elastic.is_some() && status.accepted.rules != Some(job.rules());
     // An objected generation has been observed too, but was not accepted.
     let accepted = condition(status, ConditionType::Accepted, true).is_some();
     if observed != view.job.metadata.generation || unwritten || !accepted {
-        status.accepted_spec = fingerprints(job.object, view.frameworks);
-        status.accepted_rules = Some(job.rules());
+        status.accepted = Accepted {
+            spec: fingerprints(job.object, view.frameworks),
+            rules: Some(job.rules()),
+        };
         status.accepted_framework = declaration.map(ToOwned::to_owned);
     }
     set_condition(
@@ -218,8 +220,7 @@ fn decide_attempt(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>)
 fn reset_status(attempt: Attempt, status: &mut TrainingJobStatus) {
     if attempt == Attempt::GivenUp {
         // All pods are deleted, so the spec may change.
-        status.accepted_spec.clear();
-        status.accepted_rules = None;
+        status.accepted = Accepted::default();
         status.accepted_framework = None;
     }
     if attempt != Attempt::GoesOn {

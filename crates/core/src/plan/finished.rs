@@ -34,7 +34,7 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
         CleanPodPolicy::All
     } else {
         // A spec change that was not accepted does not apply after the end either.
-        let accepted = status.accepted_rules.as_ref();
+        let accepted = status.accepted.rules.as_ref();
         accepted.map_or(run.clean_pod_policy.unwrap_or_default(), |rules| {
             rules.clean_pod_policy
         })

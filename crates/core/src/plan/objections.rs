@@ -51,10 +51,10 @@ pub(super) fn check_immutable(view: &View<'_>) -> Result<(), Vec<FieldError>> {
     let Some(status) = &view.job.status else {
         return Ok(());
     };
-    if is_accepted(view.job) || view.job.is_suspended() || status.accepted_spec.is_empty() {
+    if is_accepted(view.job) || view.job.is_suspended() || status.accepted.spec.is_empty() {
         return Ok(());
     }
-    let changes = forbidden_changes(&status.accepted_spec, view.job, view.frameworks);
+    let changes = forbidden_changes(&status.accepted.spec, view.job, view.frameworks);
     if changes.is_empty() { Ok(()) } else { Err(changes) }
 }
 

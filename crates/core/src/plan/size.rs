@@ -176,7 +176,7 @@ pub(super) fn remove_member(job: &Job<'_>, key: PodKey, status: &mut TrainingJob
         retired.insert(key.index);
         status.retired_indices = indices::format(&retired);
     }
-    let accepted = status.accepted_rules.as_mut();
+    let accepted = status.accepted.rules.as_mut();
     let mut roles = accepted.into_iter().flat_map(|rules| &mut rules.roles);
     if let Some(accepted) = roles.find(|accepted| accepted.name == role.name) {
         let members = members_of(accepted.replicas, accepted.members.as_deref());

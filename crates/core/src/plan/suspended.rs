@@ -1,7 +1,7 @@
 //! Plans a job that its user has suspended: it keeps its status and has no pods.
 
 use trainyard_api::{
-    CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus, TrainingJobStatus,
+    Accepted, CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus, TrainingJobStatus,
 };
 
 use super::{Objection, Plan, event, exec_right, finished, leave, objections};
@@ -135,8 +135,7 @@ fn forget_run(status: &mut TrainingJobStatus) {
     status.retired_indices = None;
     status.replicas = status.replicas.map(|_| 0);
     status.root_cause = None;
-    status.accepted_spec.clear();
-    status.accepted_rules = None;
+    status.accepted = Accepted::default();
     status.accepted_framework = None;
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();

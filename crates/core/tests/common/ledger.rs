@@ -123,7 +123,7 @@ fn follows_others(job: &TrainingJob) -> bool {
 
 /// Whether a job had such a pod when its spec was last accepted.
 fn had(status: &TrainingJobStatus, job: &TrainingJob, pod: &str) -> bool {
-    let (Some(accepted), Ok(job)) = (&status.accepted_rules, Job::parse(job)) else {
+    let (Some(accepted), Ok(job)) = (&status.accepted.rules, Job::parse(job)) else {
         return true;
     };
     let Some(key) = job.key(pod) else { return true };

@@ -109,7 +109,7 @@ fn listen(world: &World, told: &mut Drains) {
         .job
         .status
         .as_ref()
-        .and_then(|status| status.accepted_rules.as_ref());
+        .and_then(|status| status.accepted.rules.as_ref());
     let worker = rules.and_then(|rules| rules.roles.iter().find(|role| role.name == "worker"));
     if let Some(worker) = worker {
         let members = match &worker.members {

@@ -38,7 +38,7 @@ fn pods(world: &World) -> String {
 }
 
 fn members(world: &World) -> (i32, Option<String>) {
-    let rules = world.status().accepted_rules.unwrap();
+    let rules = world.status().accepted.rules.unwrap();
     let role = &rules.roles[1];
     (role.replicas, role.members.clone())
 }

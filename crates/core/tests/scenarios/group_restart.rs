@@ -1,6 +1,7 @@
 //! Pods that start anew together when one of them ends.
 
 use rstest::rstest;
+use serde_json::json;
 use trainyard_api::JobPhase::{Failed, Restarting, Running, Succeeded, Suspended};
 use trainyard_api::RestartPolicy::OnFailure;
 use trainyard_api::{Elastic, RestartScope, Restarts, TrainingJob};
@@ -307,6 +308,10 @@ fn elastic() -> TrainingJob {
 fn a_job_of_a_former_version_goes_on_as_it_did() {
     let mut world = World::running(four());
     let mut status = serde_json::to_value(world.status()).unwrap();
+    let accepted = world.status().accepted;
+    status.as_object_mut().unwrap().remove("accepted");
+    status["acceptedSpec"] = json!(accepted.spec);
+    status["acceptedRules"] = json!(accepted.rules);
     let role = &mut status["acceptedRules"]["roles"][0];
     assert_eq!(role["restartScope"], "Job");
     role.as_object_mut().unwrap().remove("restartScope");

@@ -441,7 +441,7 @@ fn a_job_that_runs_soon_writes_its_status_once() {
     assert_eq!((world.phase(), world.log.statuses), (Some(Running), 1));
     let status = world.status();
     assert_eq!(status.start_time.map(|at| at.0), Some(created));
-    assert!(status.accepted_rules.is_some() && !status.accepted_spec.is_empty());
+    assert!(status.accepted.rules.is_some() && !status.accepted.spec.is_empty());
 }
 
 /// What its pods are made of is recorded on themselves until then.
@@ -494,7 +494,7 @@ fn an_elastic_job_has_a_status_before_it_has_pods() {
     assert_eq!((world.phase(), world.writes()), (Some(Starting), 1));
     let status = world.status();
     assert_eq!(status.start_time.map(|at| at.0), Some(world.now));
-    assert!(status.accepted_rules.is_some() && !status.accepted_spec.is_empty());
+    assert!(status.accepted.rules.is_some() && !status.accepted.spec.is_empty());
     world.tick(60);
     world.settle();
     assert_eq!(world.condition("Failed"), "True DeadlineExceeded");

@@ -45,7 +45,7 @@ fn accepted_rules_with_two_launchers_of_one_name_are_no_rules() {
     job.spec.dialect = Some(Dialect::KubeflowMpi);
     let mut world = running(job);
     let status = world.job.status.as_mut().unwrap();
-    status.accepted_rules.as_mut().unwrap().roles[0].replicas = 2;
+    status.accepted.rules.as_mut().unwrap().roles[0].replicas = 2;
     world.edit(|spec| role(spec, "worker").replicas = Some(0));
     world.vanish("mnist-launcher");
     // Counted by these rules it would be awaited twice, which no server takes.

@@ -38,7 +38,7 @@ fn a_role_that_grows_gets_its_pods_and_goes_on(#[values(Never, OnFailure, Always
     assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
     assert_eq!((world.log.pods.len(), world.log.deleted.len()), (4, 0));
     assert_eq!(world.status().ready.as_deref(), Some("4/4"));
-    assert_eq!(world.status().accepted_rules.unwrap().roles[0].replicas, 4);
+    assert_eq!(world.status().accepted.rules.unwrap().roles[0].replicas, 4);
 }
 
 #[test]
@@ -144,12 +144,12 @@ fn a_size_that_was_objected_to_counts_once_it_is_accepted(
         world.condition("Accepted").starts_with("False "),
         "it is objected to"
     );
-    assert_eq!(world.status().accepted_rules.unwrap().roles[1].replicas, 2);
+    assert_eq!(world.status().accepted.rules.unwrap().roles[1].replicas, 2);
     lift(&mut world);
     world.settle();
     assert_eq!((world.phase(), world.pods.len()), (Some(Running), 4));
     assert_eq!(world.condition("Accepted"), "True Valid");
-    assert_eq!(world.status().accepted_rules.unwrap().roles[1].replicas, 3);
+    assert_eq!(world.status().accepted.rules.unwrap().roles[1].replicas, 3);
     world.vanish("mnist-worker-2");
     world.settle();
     assert_eq!(world.phase(), Some(Failed), "it is one of them");

@@ -12,7 +12,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use trainyard_api::validate::{validate_scale_in, validate_scale_out};
 use trainyard_api::{
-    DeclaredFramework, FieldError, JobPhase, ScaleKind, TrainingJob, TrainingJobSpec, TrainingJobStatus,
+    Accepted, DeclaredFramework, FieldError, JobPhase, ScaleKind, TrainingJob, TrainingJobSpec,
+    TrainingJobStatus,
 };
 use trainyard_core::foreign::ForeignKind;
 use trainyard_core::registry::Frameworks;
@@ -449,10 +450,16 @@ fn status(object: &Value) -> TrainingJobStatus {
     let read = |field: &str| object.get("status")?.get(field);
     let phase = read("phase").and_then(|phase| JobPhase::deserialize(phase).ok());
     let framework = read("acceptedFramework");
-    let accepted = read("acceptedSpec").and_then(|spec| Vec::deserialize(spec).ok());
+    let accepted = read("accepted").and_then(|accepted| Accepted::deserialize(accepted).ok());
+    // A former version may have written it.
+    let spec = read("acceptedSpec").and_then(|spec| Vec::deserialize(spec).ok());
+    let former = || Accepted {
+        spec: spec.unwrap_or_default(),
+        rules: None,
+    };
     TrainingJobStatus {
         phase,
-        accepted_spec: accepted.unwrap_or_default(),
+        accepted: accepted.unwrap_or_else(former),
         accepted_framework: framework.and_then(|json| Some(json.as_str()?.to_owned())),
         ..TrainingJobStatus::default()
     }

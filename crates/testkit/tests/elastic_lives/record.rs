@@ -134,7 +134,7 @@ pub fn index(pod: &Pod) -> Option<i32> {
 
 /// The indices of the pods that a job should have, once it was accepted.
 pub fn members(job: &TrainingJob) -> Option<Members> {
-    let rules = job.status.as_ref()?.accepted_rules.as_ref()?;
+    let rules = job.status.as_ref()?.accepted.rules.as_ref()?;
     let worker = rules.roles.iter().find(|role| role.name == "worker")?;
     Some(match &worker.members {
         Some(listed) => Members::parse(listed, MAX_INDEX),

@@ -78,7 +78,7 @@ pub async fn assert_size(client: &Client, namespace: &str, size: i32, members: O
     let job = phase(client, namespace, "j", JobPhase::Running).await?;
     assert_eq!(job.spec.elastic.map(|elastic| elastic.replicas), Some(size));
     let status = job.status.unwrap_or_default();
-    let accepted = status.accepted_rules.unwrap_or_default();
+    let accepted = status.accepted.rules.unwrap_or_default();
     let worker = accepted.roles.iter().find(|role| role.name == "worker");
     assert_eq!(worker.and_then(|role| role.members.as_deref()), members);
     let restarts = status.restarts.unwrap_or_default();

@@ -6,8 +6,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    AcceptedRole, AcceptedRules, Checkpoint, CleanPodPolicy, EndedPods, Fingerprint, GroupRestart, Incident,
-    JobPhase, PendingReplacement, Progress, RestartCause, RestartRecord, RestartedRole, Restarts,
+    Accepted, AcceptedRole, AcceptedRules, Checkpoint, CleanPodPolicy, EndedPods, Fingerprint, GroupRestart,
+    Incident, JobPhase, PendingReplacement, Progress, RestartCause, RestartRecord, RestartedRole, Restarts,
     RoleAttempt, RolePhase, RoleStatus, RootCause, Scaling, ScalingStep, TrainingJobStatus,
 };
 
@@ -68,9 +68,12 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
                 }),
                 result: progress.as_ref().and_then(Progress::result),
                 progress,
-                accepted_spec: accepted_spec.unwrap_or_default(),
-                accepted_rules,
+                accepted: Accepted {
+                    spec: accepted_spec.unwrap_or_default(),
+                    rules: accepted_rules,
+                },
                 accepted_framework: None,
+                ..TrainingJobStatus::default()
             }
         })
         .boxed()

@@ -372,15 +372,22 @@ fn other_spec() -> Value {
     json!([{"field": "spec.roles[worker]", "hash": "0123456789abcdef"}])
 }
 
+/// The same, as this version writes it.
+fn other_accepted() -> Value {
+    json!("[1,[['spec.roles[worker]','0123456789abcdef']],null]")
+}
+
 /// Pods that were made from another spec are still there as long as the phase is not Suspended.
 #[rstest]
-#[case::still_running(json!({"phase": "Running", "acceptedSpec": other_spec()}), false)]
-#[case::restarting(json!({"phase": "Restarting", "acceptedSpec": other_spec()}), false)]
-#[case::the_rest_can_not_be_read(json!({"phase": "Running", "acceptedSpec": other_spec(), "roles": 7}), false)]
-#[case::suspended(json!({"phase": "Suspended", "acceptedSpec": other_spec()}), true)]
+#[case::still_running(json!({"phase": "Running", "accepted": other_accepted()}), false)]
+#[case::restarting(json!({"phase": "Restarting", "accepted": other_accepted()}), false)]
+#[case::the_rest_can_not_be_read(json!({"phase": "Running", "accepted": other_accepted(), "roles": 7}), false)]
+#[case::of_a_former_version(json!({"phase": "Running", "acceptedSpec": other_spec()}), false)]
+#[case::suspended(json!({"phase": "Suspended", "accepted": other_accepted()}), true)]
 #[case::never_accepted(json!({"phase": "Pending"}), true)]
-#[case::an_unknown_phase(json!({"phase": "Dreaming", "acceptedSpec": other_spec()}), true)]
-#[case::fingerprints_that_can_not_be_read(json!({"phase": "Running", "acceptedSpec": "none"}), true)]
+#[case::an_unknown_phase(json!({"phase": "Dreaming", "accepted": other_accepted()}), true)]
+#[case::fingerprints_that_can_not_be_read(json!({"phase": "Running", "accepted": "none"}), true)]
+#[case::former_ones_that_can_not_be_read(json!({"phase": "Running", "acceptedSpec": "none"}), true)]
 #[case::no_status(Value::Null, true)]
 fn a_job_that_was_changed_while_suspended_is_resumed_when_it_is(
     #[case] status: Value,
