@@ -98,6 +98,8 @@ pub struct Waits {
     pub overdue_since: Option<Instant>,
     /// Since when pods have succeeded without the status saying so.
     pub unwritten_since: Option<Instant>,
+    /// Since when nothing was left to create of a job that has no status yet.
+    pub created_since: Option<Instant>,
     /// Since when pods that were told to leave could have said that they know, to this process.
     pub unacknowledged_since: Option<Instant>,
 }

@@ -25,8 +25,11 @@ pub const SUCCESS_INTERVAL: Duration = Duration::from_secs(2);
 /// same step of the training.
 pub const LEAVING_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the first status of a job that starts waits for the next one, which tells that the job
-/// runs.
+/// runs, once nothing is left to create.
 pub const STARTING_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a job that starts is without a status at most, however long it takes to create its
+/// pods: many jobs at once wait for each other.
+pub const FIRST_STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Removes from a plan what is not due yet, and sets when to plan again.
 pub(super) fn pace(plan: &mut Plan, view: &View<'_>) {
@@ -126,23 +129,32 @@ fn act_on_overdue(plan: &mut Plan, view: &View<'_>) {
     }
 }
 
+/// When the first status of a job is due that has been starting since then. Creates in backoff are
+/// not waited for: they may be refused for ever.
+fn starting_status_due(plan: &mut Plan, view: &View<'_>, since: Instant) -> Instant {
+    let latest = since + FIRST_STATUS_TIMEOUT;
+    let nothing_is_left = !plan.actions().any(Action::creates);
+    let created = view.local.waits.created_since;
+    let created = created.or(nothing_is_left.then_some(view.instant));
+    plan.waits.created_since = created;
+    created.map_or(latest, |created| latest.min(created + STARTING_INTERVAL))
+}
+
 fn pace_status(plan: &mut Plan, view: &View<'_>) {
-    let pause = match plan.status.urgency() {
+    let since = view.local.waits.unwritten_since.unwrap_or(view.instant);
+    let due = match plan.status.urgency() {
         None | Some(Urgency::Now) => return,
-        Some(Urgency::Succeeding) => Some(SUCCESS_INTERVAL),
-        Some(Urgency::Leaving) => Some(LEAVING_INTERVAL),
-        Some(Urgency::Starting) => Some(STARTING_INTERVAL),
-        Some(Urgency::Paced) => None,
+        Some(Urgency::Succeeding) => since + SUCCESS_INTERVAL,
+        Some(Urgency::Leaving) => since + LEAVING_INTERVAL,
+        Some(Urgency::Starting) => starting_status_due(plan, view, since),
+        Some(Urgency::Paced) => match view.local.status_written_at {
+            Some(written_at) => written_at + STATUS_INTERVAL,
+            None => return,
+        },
     };
-    let due = match (pause, view.local.status_written_at) {
-        (Some(pause), _) => {
-            let since = view.local.waits.unwritten_since.unwrap_or(view.instant);
-            plan.waits.unwritten_since = Some(since);
-            since + pause
-        }
-        (None, Some(written_at)) => written_at + STATUS_INTERVAL,
-        (None, None) => return,
-    };
+    if plan.status.urgency() != Some(Urgency::Paced) {
+        plan.waits.unwritten_since = Some(since);
+    }
     plan.status_is_early = due > view.instant;
     if plan.status_is_early {
         plan.wake_no_later(view.time_of(due));

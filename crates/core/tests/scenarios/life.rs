@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use trainyard_api::JobPhase::{Running, Starting, Succeeded};
 use trainyard_api::{Dialect, Elastic, MasterService, NodeDownPolicy, RestartPolicy, RolePhase};
 use trainyard_core::plan::{Plan, Step};
-use trainyard_core::view::NodeState;
+use trainyard_core::view::{NodeState, Refusal};
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, pytorch, set_image, workers};
@@ -442,6 +442,59 @@ fn a_job_that_runs_soon_writes_its_status_once() {
     let status = world.status();
     assert_eq!(status.start_time.map(|at| at.0), Some(created));
     assert!(status.accepted.rules.is_some() && !status.accepted.spec.is_empty());
+}
+
+/// Many jobs at once wait for each other: the pods of one may take longer to create than to run.
+#[test]
+fn the_first_status_waits_from_when_all_pods_exist() {
+    let mut world = World::new(workers(2, RestartPolicy::Never));
+    let plan = world.plan();
+    world.local.record_plan(plan.waits(), &[]);
+    world.tick(5);
+    world.reconcile();
+    assert_eq!((world.phase(), world.log.pods.len()), (None, 2));
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(world.phase(), None, "they may run soon");
+    world.tick(1);
+    world.reconcile();
+    assert_eq!((world.phase(), world.log.statuses), (Some(Starting), 1));
+    assert_eq!(
+        world.status().start_time.map(|at| at.0),
+        Some(world.now - SignedDuration::from_secs(7))
+    );
+}
+
+#[test]
+fn a_job_is_not_without_a_status_for_longer_however_its_pods_are_created() {
+    let mut world = World::new(workers(2, RestartPolicy::Never));
+    let plan = world.plan();
+    world.local.record_plan(plan.waits(), &[]);
+    world.tick(9);
+    world.reconcile();
+    assert_eq!(world.phase(), None);
+    world.tick(1);
+    world.reconcile();
+    assert_eq!((world.phase(), world.log.statuses), (Some(Starting), 1));
+}
+
+/// Pods that are refused may never come, which is to be told as soon as that a job starts.
+#[test]
+fn the_first_status_of_a_job_whose_pods_are_refused_does_not_wait_for_them() {
+    let mut world = World::new(workers(2, RestartPolicy::Never));
+    world.refusal = Some(Refusal {
+        kind: "Pod",
+        name: "mnist-worker-0".to_owned(),
+        message: "exceeded quota".to_owned(),
+    });
+    world.reconcile();
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(world.phase(), None);
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Starting));
+    assert_eq!(world.role("worker").reason.as_deref(), Some("CreateFailed"));
 }
 
 /// What its pods are made of is recorded on themselves until then.
