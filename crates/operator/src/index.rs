@@ -288,6 +288,9 @@ impl Index {
         let mut inner = self.lock();
         let changed = inner.delete_child(kind, metadata);
         inner.notify_followers(changed.as_slice());
+        if kind == Kind::Pod {
+            inner.notify_listeners_of_starting(changed.as_ref());
+        }
         changed
     }
 

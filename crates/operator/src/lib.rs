@@ -19,7 +19,7 @@
 mod act;
 mod admission;
 mod agent;
-mod backoff;
+pub mod backoff;
 pub mod budget;
 pub mod certs;
 pub mod client;

@@ -23,16 +23,11 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::backoff::{Backoff, jitter};
+use crate::backoff::{WATCH_BACKOFF as BACKOFF, jitter};
 use crate::index::Source;
 use crate::slim::Version;
 use pages::{ListMeta, Splitter};
 
-/// The delay between attempts. It stays short, so that an outage of a minute costs little more.
-const BACKOFF: Backoff = Backoff {
-    base: Duration::from_millis(100),
-    max: Duration::from_secs(10),
-};
 /// A watch that was served for so long ends as it was asked to, and is opened again at once.
 const HEALTHY_AFTER: Duration = Duration::from_secs(20);
 /// A watch that was served waits as after so many failures in a row, and no longer: half a second
@@ -137,6 +132,8 @@ struct ErrorStatus {
 /// Follows a target until dropped. Lists again when `resync` changes.
 pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut resync: watch::Receiver<u64>) {
     let mut failures = 0;
+    let mut refusals = 0;
+    let mut listed_before = None;
     loop {
         resync.mark_unchanged();
         let began = Instant::now();
@@ -152,7 +149,13 @@ pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut r
                 continue;
             }
         };
-        let mut refusals = 0;
+        // A list that brings news is progress. One for which a watch was refused shows only that
+        // the server still lists.
+        let is_news = listed_before.replace(version.clone()).as_ref() != Some(&version);
+        if is_news && refusals == 0 {
+            failures = 0;
+        }
+        refusals = 0;
         loop {
             let (began, from) = (Instant::now(), version.clone());
             let mut was_served = false;

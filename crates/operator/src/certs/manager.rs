@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::bundle::{WebhookConfiguration, trust_patch};
 use super::{CertPlan, IssueError, SecretData, ServingCert, Trust, carry_out, plan_certs};
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, WatchBackoff};
 use crate::leader::Leadership;
 
 /// The certificates are checked at least so often: the clock may have been set, or the machine
@@ -127,7 +127,8 @@ impl CertManager {
     /// Runs until `shutdown`. Needs the rights to get, list, watch, create and update the Secret,
     /// and to get, list, watch and patch the two configurations.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
-        let mut secrets = pin!(watch_object(self.secrets.clone(), &self.config.secret).default_backoff());
+        let mut secrets =
+            pin!(watch_object(self.secrets.clone(), &self.config.secret).backoff(WatchBackoff::default()));
         let webhooks = self.config.webhooks;
         let mut mutatings = follow(self.mutatings.clone(), &self.config.mutating, webhooks);
         let mut validatings = follow(self.validatings.clone(), &self.config.validating, webhooks);
@@ -311,7 +312,7 @@ where
     K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     if wanted {
-        watch_object(api, name).default_backoff().boxed()
+        watch_object(api, name).backoff(WatchBackoff::default()).boxed()
     } else {
         futures::stream::pending().boxed()
     }

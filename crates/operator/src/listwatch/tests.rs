@@ -18,6 +18,7 @@ use super::*;
 struct Server {
     answers: Arc<Mutex<VecDeque<(u16, String)>>>,
     asked: Arc<Mutex<Vec<String>>>,
+    times: Arc<Mutex<Vec<Instant>>>,
     exhausted: Arc<tokio::sync::Notify>,
 }
 
@@ -45,6 +46,7 @@ impl Server {
                         })
                         .collect();
                     server.asked.lock().push(asked.join(" "));
+                    server.times.lock().push(Instant::now());
                     let answer = server.answers.lock().pop_front();
                     let Some((code, body)) = answer else {
                         server.exhausted.notify_one();
@@ -340,6 +342,34 @@ async fn who_asks_for_it_gets_a_new_list() {
         *sink.0.lock(),
         ["listing 10", "listed 10", "listing 12", "listed 12"]
     );
+}
+
+/// It was down for a while, and is busy since it is up.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_brings_news_is_progress() {
+    let down = std::iter::repeat_with(|| refusal(503)).take(12);
+    let busy = [page(10, "", &["a"]), refusal(503)];
+    let server = Server::new(down.chain(busy));
+    let times = server.times.clone();
+    server.follow().await;
+    let times = times.lock();
+    let pause = times[14] - times[13];
+    assert!(pause <= BACKOFF.base, "virtual time: {pause:?}");
+}
+
+/// A server that lists and refuses to be watched is asked for fewer and fewer lists.
+#[tokio::test(start_paused = true)]
+async fn lists_for_refused_watches_are_no_progress() {
+    let rounds = (10..16).flat_map(|version| {
+        let refused = std::iter::repeat_with(|| refusal(403)).take(MAX_REFUSALS as usize);
+        std::iter::once(page(version, "", &["a"])).chain(refused)
+    });
+    let server = Server::new(rounds);
+    let times = server.times.clone();
+    server.follow().await;
+    let times = times.lock();
+    let last = times[times.len() - 1] - times[times.len() - 2];
+    assert!(last >= BACKOFF.max.mul_f64(0.75), "virtual time: {last:?}");
 }
 
 /// A server that makes a change every 170 ms, after ten quiet seconds, and that cuts every watch

@@ -9,6 +9,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use trainyard_api::{TrainingJob, names};
+use trainyard_operator::backoff::WatchBackoff;
 
 #[derive(Debug)]
 pub enum Change {
@@ -66,7 +67,7 @@ pub fn start(client: &Client, job: &TrainingJob, changes: &UnboundedSender<Chang
 
 async fn follow_job(jobs: Api<TrainingJob>, name: String, changes: UnboundedSender<Change>) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut events = watcher(jobs, config).default_backoff().boxed();
+    let mut events = watcher(jobs, config).backoff(WatchBackoff::default()).boxed();
     let mut listed = false;
     while let Some(event) = events.next().await {
         let change = match event {
@@ -92,7 +93,7 @@ async fn follow_job(jobs: Api<TrainingJob>, name: String, changes: UnboundedSend
 
 async fn follow_pods(pods: Api<Pod>, job: TrainingJob, changes: UnboundedSender<Change>) {
     let config = watcher::Config::default().labels(&pods_of(&job.name_any()));
-    let mut events = watcher(pods, config).default_backoff().boxed();
+    let mut events = watcher(pods, config).backoff(WatchBackoff::default()).boxed();
     let owner = job.uid().unwrap_or_default();
     // An earlier job of the same name may have left pods.
     let is_ours = |pod: &Pod| {
@@ -121,7 +122,7 @@ async fn follow_pods(pods: Api<Pod>, job: TrainingJob, changes: UnboundedSender<
 
 async fn follow_warnings(events: Api<Event>, job: String, changes: UnboundedSender<Change>) {
     let config = watcher::Config::default().fields("involvedObject.kind=Pod,type=Warning");
-    let mut events = watcher(events, config).default_backoff().boxed();
+    let mut events = watcher(events, config).backoff(WatchBackoff::default()).boxed();
     let prefix = format!("{job}-");
     while let Some(event) = events.next().await {
         // A user without the right to watch events gets no warnings.

@@ -235,9 +235,13 @@ fn pods_of_a_child_that_starts_are_news_to_those_who_listen() {
         index.apply_job(JobObject::decode(&json.to_string()).unwrap(), Source::Watch);
         let mut changes = index.listen();
         index.apply_pod(POD.slim(), Source::Watch);
-        changes.try_recv().is_ok()
+        let comes = changes.try_recv().is_ok();
+        // Nobody says first that it terminates, if it is removed by force.
+        let gone = TestPod { version: 12, ..POD };
+        index.delete_child(Kind::Pod, &gone.meta());
+        (comes, changes.try_recv().is_ok())
     };
-    assert!(told("Starting", Some("KubeflowMpi")));
-    assert!(!told("Running", Some("KubeflowMpi")));
-    assert!(!told("Starting", None));
+    assert_eq!(told("Starting", Some("KubeflowMpi")), (true, true));
+    assert_eq!(told("Running", Some("KubeflowMpi")), (false, false));
+    assert_eq!(told("Starting", None), (false, false));
 }
