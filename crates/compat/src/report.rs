@@ -82,16 +82,29 @@ impl Report<'_> {
         self.child.and_then(|child| child.status.as_ref())
     }
 
-    /// Where the child is in its life.
+    /// Where the child is in its life. That it starts, its pods tell before its status does.
     pub fn phase(&self) -> JobPhase {
-        self.status()
-            .and_then(|status| status.phase)
-            .unwrap_or(JobPhase::Pending)
+        let phase = self.status().and_then(|status| status.phase);
+        phase.unwrap_or(if self.pods.is_empty() {
+            JobPhase::Pending
+        } else {
+            JobPhase::Starting
+        })
     }
 
     /// The state of one role.
     pub fn role(&self, name: &str) -> Option<&RoleStatus> {
         self.status()?.roles.iter().find(|role| role.name == name)
+    }
+
+    /// Where a role is in its life, told as soon.
+    pub fn role_phase(&self, name: &str) -> RolePhase {
+        let is_of_role = |row: &PodRow| self.child.and_then(|child| role_of(child, &row.name)) == Some(name);
+        match self.role(name) {
+            Some(role) => role.phase,
+            None if self.pods.iter().any(is_of_role) => RolePhase::Starting,
+            None => RolePhase::Pending,
+        }
     }
 
     /// How many pods a role has, and has had that failed and were replaced. `None` if it has had

@@ -134,7 +134,7 @@ fn role(report: &Report<'_>, name: &str) -> Value {
     let earlier = before(report, &format!("/roleStatuses/{name}"));
     let phase_before = earlier.and_then(|earlier| earlier["phase"].as_str());
     let role = report.role(name);
-    let phase = match role.map_or(RolePhase::Pending, |role| role.phase) {
+    let phase = match report.role_phase(name) {
         RolePhase::Succeeded => SUCCEEDED,
         RolePhase::Failed => FAILED,
         RolePhase::Running => RUNNING,

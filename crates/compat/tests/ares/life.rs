@@ -4,9 +4,10 @@ use jiff::SignedDuration;
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::TrainingJob;
-use trainyard_core::foreign::{ChildAction, ForeignView};
+use trainyard_core::foreign::{Child, ChildAction, ForeignView};
+use trainyard_core::view::{PodPhase, PodRow};
 
-use super::common::{now, of_job, view};
+use super::common::{now, of_job, pod, view};
 use super::{at, child, kind, object, plan, told, with};
 
 /// The two roles of the job `pytorch`.
@@ -90,6 +91,22 @@ fn a_life() {
             "JobPhaseTransition: AresJob cats is Succeeded.",
         ]
     );
+}
+
+/// A status that says that it is pending would be followed by another one.
+#[test]
+fn pods_tell_that_a_job_starts_before_its_child_does() {
+    let new = object("pytorch");
+    let mut child = child(&new);
+    child.status = None;
+    let phases = |pods: &[PodRow]| {
+        let status = plan(&new, Child::Job { job: &child, pods }).status.unwrap();
+        let role = |name: &str| status["roleStatuses"][name]["phase"].clone();
+        [status["phase"].clone(), role("master"), role("worker")]
+    };
+    assert_eq!(phases(&[]), ["Pending", "Pending", "Pending"]);
+    let worker = pod("cats-worker-0", PodPhase::Pending);
+    assert_eq!(phases(&[worker]), ["Starting", "Pending", "Starting"]);
 }
 
 /// With its TrainingJob, that is three requests more than the same TrainingJob of a user costs,
