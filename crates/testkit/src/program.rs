@@ -52,21 +52,17 @@ pub struct OperatorMetrics {
 impl OperatorMetrics {
     /// Requests that match.
     pub fn count(&self, matching: impl Fn(&str, &str) -> bool) -> u64 {
-        let matched = self
-            .requests
-            .iter()
-            .filter(|((verb, kind), _)| matching(verb, kind));
-        matched.map(|(_, count)| count).sum()
+        count(&self.requests, matching)
     }
 
     /// Writes but for events and leases.
     pub fn writes(&self) -> u64 {
-        self.count(|verb, kind| is_write(verb) && kind != "Event" && kind != "Lease")
+        writes(&self.requests)
     }
 
     /// Events that were written.
     pub fn events(&self) -> u64 {
-        self.count(|verb, kind| is_write(verb) && kind == "Event")
+        events(&self.requests)
     }
 
     /// Requests other than watches and those for the lease.
@@ -80,6 +76,23 @@ impl OperatorMetrics {
     pub fn other_than_watches_and_leases(&self) -> u64 {
         self.of_jobs().values().sum()
     }
+}
+
+/// Writes but for events and leases.
+pub fn writes(requests: &Requests) -> u64 {
+    count(requests, |verb, kind| {
+        is_write(verb) && kind != "Event" && kind != "Lease"
+    })
+}
+
+/// Events that were written.
+pub fn events(requests: &Requests) -> u64 {
+    count(requests, |verb, kind| is_write(verb) && kind == "Event")
+}
+
+fn count(requests: &Requests, matching: impl Fn(&str, &str) -> bool) -> u64 {
+    let matched = requests.iter().filter(|((verb, kind), _)| matching(verb, kind));
+    matched.map(|(_, count)| count).sum()
 }
 
 fn is_write(verb: &str) -> bool {

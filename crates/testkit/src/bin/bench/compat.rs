@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use trainyard_core::foreign::ForeignKind;
 use trainyard_testkit::load::Script;
 use trainyard_testkit::namespace;
-use trainyard_testkit::program::{Operator, Requests};
+use trainyard_testkit::program::{Operator, Requests, events, writes};
 
 use super::jobs::jobs_path;
-use super::scenarios::Testbed;
+use super::scenarios::{Size, Testbed};
 use super::session::{Session, as_f64, log, per_job, requests_of, requests_since};
 use super::{await_served, define};
 
@@ -52,26 +52,52 @@ const EXAMPLES: [Example; 3] = [
     },
 ];
 
+const MPI_JOB: &Example = &EXAMPLES[2];
+/// What an MPIJob of four pods may write: its child with the Service, the Secret, four pods and two
+/// statuses, the ConfigMap, and two statuses of its own. With mpi-operator it is 16: it writes 10,
+/// and Kubernetes 6 for the launcher's Job.
+const MPI_JOB_WRITES: f64 = 12.0;
+/// That it was created, runs and has succeeded, as there.
+const MPI_JOB_EVENTS: f64 = 3.0;
+
 impl Session {
-    /// Requests from the creation of jobs until their status says that they have succeeded.
-    pub(super) async fn compat(&mut self) -> Result<()> {
-        let served = trainyard_compat::served();
-        // The operator would ask again and again for one that is not there.
-        for kind in &served {
+    /// Defines all kinds: the operator would ask again and again for one that is not there.
+    pub(super) async fn define_served(&self) -> Result<()> {
+        for kind in trainyard_compat::served() {
             define(&self.bench.client, &serde_json::from_value(kind.definition())?).await?;
-            let all = format!("/apis/{}/{}", api_version(*kind), kind.plural());
+            let all = format!("/apis/{}/{}", api_version(kind), kind.plural());
             await_served(&self.bench.client, &all).await?;
         }
+        Ok(())
+    }
+
+    /// Requests from the creation of jobs until their status says that they have succeeded.
+    pub(super) async fn compat(&mut self) -> Result<()> {
         for example in EXAMPLES {
-            // What follows the job is for programs, which nobody runs here.
-            let documents: Vec<Value> = serde_saphyr::from_multiple(example.manifest)?;
-            let manifest = documents.into_iter().next().context("an example is empty")?;
-            let kind = served
-                .iter()
-                .find(|kind| manifest["apiVersion"] == api_version(**kind) && manifest["kind"] == kind.kind())
-                .with_context(|| format!("{} is not served", manifest["kind"]))?;
-            self.compare_with_twin(*kind, &manifest, &example).await?;
+            let (kind, manifest) = example.read()?;
+            self.compare_with_twin(kind, &manifest, &example).await?;
         }
+        Ok(())
+    }
+
+    /// What many MPIJobs at once write, from their creation until they have succeeded.
+    pub(super) async fn mpi_jobs(&mut self) -> Result<()> {
+        let Size { jobs, pods } = self.sizes.mpi_jobs;
+        let (kind, mut manifest) = MPI_JOB.read()?;
+        manifest["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = json!(pods - 1);
+        manifest["spec"]["runPolicy"]["cleanPodPolicy"] = "None".into();
+        let script = self.bench.script().succeed(MPI_JOB.deciding_pods, RUN_TIME);
+        let path = |namespace: &str| path(kind, namespace);
+        let (requests, _) = self.requests_to_end(script, &path, &manifest, jobs).await?;
+        let name = format!("{jobs} x {pods} MPIJobs");
+        let detail = per_job(&requests, jobs);
+        log(&format!("{name}: {detail}"));
+        let raw = json!({"scenario": name, "requests": requests_of(&requests)});
+        self.report.raw.push(raw);
+        let each = |count: u64| as_f64(count) / as_f64(jobs as u64);
+        let (writes, events) = (each(writes(&requests)), each(events(&requests)));
+        self.count(&name, "writes per job", writes, MPI_JOB_WRITES, detail);
+        self.count(&name, "events per job", events, MPI_JOB_EVENTS, String::new());
         Ok(())
     }
 
@@ -82,22 +108,16 @@ impl Session {
         example: &Example,
     ) -> Result<()> {
         let script = || self.bench.script().succeed(example.deciding_pods, RUN_TIME);
-        let path = |namespace: &str| {
-            format!(
-                "/apis/{}/namespaces/{namespace}/{}",
-                api_version(kind),
-                kind.plural()
-            )
-        };
-        let (theirs, child) = self.requests_to_end(script(), &path, manifest).await?;
+        let jobs = self.sizes.served;
+        let path = |namespace: &str| path(kind, namespace);
+        let (theirs, child) = self.requests_to_end(script(), &path, manifest, jobs).await?;
         let twin = json!({
             "apiVersion": child["apiVersion"],
             "kind": child["kind"],
             "metadata": {},
             "spec": without_dialect(&child["spec"]),
         });
-        let (ours, _) = self.requests_to_end(script(), &jobs_path, &twin).await?;
-        let jobs = self.sizes.served;
+        let (ours, _) = self.requests_to_end(script(), &jobs_path, &twin, jobs).await?;
         let name = format!("{} x {} of {}", jobs, kind.kind(), api_version(kind));
         log(&format!("{name}: {}", per_job(&theirs, jobs)));
         log(&format!("its twin: {}", per_job(&ours, jobs)));
@@ -127,6 +147,7 @@ impl Session {
         script: Script,
         path: &dyn Fn(&str) -> String,
         manifest: &Value,
+        jobs: usize,
     ) -> Result<(Requests, Value)> {
         let bench = &self.bench;
         let operator = bench
@@ -139,8 +160,7 @@ impl Session {
         self.run_to_end(&operator, &testbed, &path, manifest, 0..1)
             .await?;
         let before = operator.metrics().await?.of_jobs();
-        let jobs = 1..1 + self.sizes.served;
-        self.run_to_end(&operator, &testbed, &path, manifest, jobs)
+        self.run_to_end(&operator, &testbed, &path, manifest, 1..1 + jobs)
             .await?;
         let after = operator.metrics().await?.of_jobs();
         let child =
@@ -184,6 +204,27 @@ impl Session {
         );
         Ok(())
     }
+}
+
+impl Example {
+    /// Its kind, and its job. What follows that is for programs, which nobody runs here.
+    fn read(&self) -> Result<(&'static dyn ForeignKind, Value)> {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(self.manifest)?;
+        let manifest = documents.into_iter().next().context("an example is empty")?;
+        let mut served = trainyard_compat::served().into_iter();
+        let kind = served
+            .find(|kind| manifest["apiVersion"] == api_version(*kind) && manifest["kind"] == kind.kind())
+            .with_context(|| format!("{} is not served", manifest["kind"]))?;
+        Ok((kind, manifest))
+    }
+}
+
+fn path(kind: &dyn ForeignKind, namespace: &str) -> String {
+    format!(
+        "/apis/{}/namespaces/{namespace}/{}",
+        api_version(kind),
+        kind.plural()
+    )
 }
 
 fn api_version(kind: &dyn ForeignKind) -> String {

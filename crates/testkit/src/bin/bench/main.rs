@@ -51,7 +51,7 @@ struct Cli {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, group,
-    /// steady, restart, compat, scaling, memory, waiting, shell.
+    /// steady, restart, compat, mpijobs, scaling, memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.
@@ -105,6 +105,8 @@ pub struct Sizes {
     counted: Size,
     /// Jobs of another operator's kind whose requests are counted, of each kind.
     served: usize,
+    /// MPIJobs that are created at once.
+    mpi_jobs: Size,
     /// Pods of jobs that are planned, and nothing else.
     planned: [u32; 3],
     /// Agents that ask the observer at once.
@@ -133,6 +135,7 @@ const FULL: Sizes = Sizes {
     upgraded: Size { jobs: 50, pods: 11 },
     counted: Size { jobs: 20, pods: 11 },
     served: 8,
+    mpi_jobs: Size { jobs: 200, pods: 4 },
     planned: [100, 1000, 5000],
     agents: 10_000,
     commands: 64,
@@ -155,6 +158,7 @@ const SMOKE: Sizes = Sizes {
     upgraded: Size { jobs: 4, pods: 3 },
     counted: Size { jobs: 4, pods: 3 },
     served: 2,
+    mpi_jobs: Size { jobs: 4, pods: 4 },
     planned: [10, 20, 40],
     agents: 16,
     commands: 4,

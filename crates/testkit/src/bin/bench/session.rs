@@ -85,7 +85,8 @@ impl Session {
             return Ok(());
         }
         // Counts are the same on a cold server.
-        if self.only.iter().any(|only| !is_local(only) && only != "compat") || self.only.is_empty() {
+        let is_count = |only: &String| only == "compat" || only == "mpijobs";
+        if self.only.iter().any(|only| !is_local(only) && !is_count(only)) || self.only.is_empty() {
             log("warming up");
             self.bench.floor(self.sizes.a).await?;
             self.bench.run(self.sizes.a, None).await?;
@@ -134,8 +135,14 @@ impl Session {
         if self.wanted("steady") || self.wanted("restart") {
             self.rest(&[a, b, c]).await?;
         }
+        if self.wanted("compat") || self.wanted("mpijobs") {
+            self.define_served().await?;
+        }
         if self.wanted("compat") {
             self.compat().await?;
+        }
+        if self.wanted("mpijobs") {
+            self.mpi_jobs().await?;
         }
         if self.wanted("scaling") {
             self.scaling().await?;
