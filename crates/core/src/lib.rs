@@ -34,6 +34,7 @@ pub mod local_state;
 pub mod members;
 mod metadata;
 pub mod model;
+pub mod notice;
 pub mod observe;
 mod parse;
 pub mod passed_on;

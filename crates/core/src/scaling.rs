@@ -395,16 +395,12 @@ impl<'a, 'b> Decision<'a, 'b> {
     }
 
     fn preference(&self, index: i32) -> Preference {
-        let is_cordoned = |row: &PodRow| {
-            let node = row.node.as_deref();
-            node.is_some_and(|node| self.view.nodes.is_cordoned(node))
-        };
         match self.row(index) {
             None => Preference::NotRunning,
             Some(row) if row.phase == PodPhase::Pending => Preference::NotRunning,
             Some(row) if self.view.node(row) != NodeState::Up => Preference::OnDownNode,
             Some(row) if !row.ready => Preference::NotReady,
-            Some(row) if is_cordoned(row) => Preference::OnCordonedNode,
+            Some(row) if self.view.notice(row).is_some() => Preference::OnLeavingNode,
             Some(_) => Preference::Last,
         }
     }
@@ -577,7 +573,7 @@ enum Preference {
     NotRunning,
     OnDownNode,
     NotReady,
-    OnCordonedNode,
+    OnLeavingNode,
     Last,
 }
 
@@ -587,7 +583,7 @@ impl Preference {
         Self::NotRunning,
         Self::OnDownNode,
         Self::NotReady,
-        Self::OnCordonedNode,
+        Self::OnLeavingNode,
         Self::Last,
     ];
 
@@ -597,7 +593,7 @@ impl Preference {
             Self::NotRunning => "do not run yet",
             Self::OnDownNode => "on a node that is down",
             Self::NotReady => "not ready",
-            Self::OnCordonedNode => "on a node that is about to go",
+            Self::OnLeavingNode => "on a node that is about to go",
             Self::Last => "the last ones",
         }
     }

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use trainyard_api::{Progress, TrainingJob};
 
 use crate::local_state::LocalState;
+use crate::notice::Notice;
 use crate::registry::Frameworks;
 
 pub use crate::settings::{Agent, ObserverEndpoint, Settings};
@@ -57,6 +58,11 @@ impl View<'_> {
             .map_or(NodeState::Up, |node| self.nodes.state(node))
     }
 
+    /// That the node of a pod is about to go, if it is.
+    pub(crate) fn notice(&self, row: &PodRow) -> Option<&Notice> {
+        self.nodes.notice(row.node.as_deref()?)
+    }
+
     /// When a moment in the future is; `None` beyond the end of the calendar.
     pub(crate) fn time_of(&self, instant: Instant) -> Option<Timestamp> {
         let away = instant.saturating_duration_since(self.instant);
@@ -69,8 +75,11 @@ pub trait Nodes {
     /// The state of a node.
     fn state(&self, name: &str) -> NodeState;
 
-    /// Whether somebody is about to take a node away: it was cordoned, or has a taint that says so.
-    fn is_cordoned(&self, name: &str) -> bool;
+    /// That a node is about to go, if it is.
+    fn notice(&self, name: &str) -> Option<&Notice>;
+
+    /// Returns true if the operator may see nodes, and has.
+    fn are_known(&self) -> bool;
 }
 
 /// The state of a node.
@@ -93,7 +102,11 @@ impl Nodes for AllUp {
         NodeState::Up
     }
 
-    fn is_cordoned(&self, _: &str) -> bool {
+    fn notice(&self, _: &str) -> Option<&Notice> {
+        None
+    }
+
+    fn are_known(&self) -> bool {
         false
     }
 }

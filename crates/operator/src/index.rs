@@ -35,6 +35,7 @@ use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus};
 use trainyard_contract::drain::DrainReport;
 use trainyard_contract::script::ScriptReport;
 use trainyard_core::local_state::{LocalState, ScriptTask};
+use trainyard_core::notice::NoticeRules;
 use trainyard_core::observe;
 use trainyard_core::registry::Registry;
 use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
@@ -154,6 +155,13 @@ impl Index {
                 listeners: Vec::new(),
             }),
         }
+    }
+
+    /// The same index, which hears by these rules that nodes are about to go.
+    #[must_use]
+    pub fn with_notices(self, rules: NoticeRules) -> Self {
+        self.lock().nodes.set_rules(rules);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -477,7 +485,8 @@ impl Index {
         }
     }
 
-    /// Adds or updates a node. Returns the keys of jobs with pods on it, if its state changed.
+    /// Adds or updates a node. Returns the keys of jobs with pods on it, if its state changed, or
+    /// what it says about going.
     pub fn apply_node(&self, node: &SlimNode, source: Source) -> Vec<JobKey> {
         let mut inner = self.lock();
         let epoch = inner
@@ -493,13 +502,11 @@ impl Index {
     }
 
     /// Removes a node. Returns the keys of jobs with pods on it.
-    pub fn delete_node(&self, metadata: &Meta) -> Vec<JobKey> {
+    pub fn delete_node(&self, name: &str, version: Version) -> Vec<JobKey> {
         let mut inner = self.lock();
-        inner
-            .cursors
-            .record(Kind::Node, "", metadata.resource_version, Source::Watch);
-        inner.nodes.reach(metadata.resource_version);
-        let deleted = inner.nodes.delete(&metadata.name);
+        inner.cursors.record(Kind::Node, "", version, Source::Watch);
+        inner.nodes.reach(version);
+        let deleted = inner.nodes.delete(name);
         let affected = inner.on_nodes(deleted.as_slice());
         inner.notify_followers(&affected);
         affected

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use clap::builder::RangedU64ValueParser;
 use trainyard_api::validate::object_name_problem;
 use trainyard_core::foreign::ForeignKind;
+use trainyard_core::notice::NoticeRules;
 use trainyard_core::view::Settings;
 
 use crate::agent;
@@ -156,6 +157,7 @@ impl Options {
             allows_exec: self.allow_exec,
             runs_scripts: self.scripts != Scripts::Off,
             waits_inside: true,
+            notices: NoticeRules::default(),
         }
     }
 

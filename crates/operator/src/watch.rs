@@ -211,7 +211,8 @@ impl Sink for Feeder {
         }
         let SlimMeta { metadata } = serde_json::from_str(json)?;
         if self.kind == Kind::Node {
-            self.queue.extend(self.index.delete_node(&metadata));
+            self.queue
+                .extend(self.index.delete_node(&metadata.name, metadata.resource_version));
         } else {
             self.enqueue(self.index.delete_child(self.kind, &metadata));
         }

@@ -24,6 +24,7 @@ use trainyard_core::job::Job;
 use trainyard_core::local_state::{CreateBackoff, ExecRightState, LocalState, SecretState};
 use trainyard_core::model::Identity;
 use trainyard_core::model::{Action, DrainSummary, JobEvent, PodKey, PodNames};
+use trainyard_core::notice::Notice;
 use trainyard_core::plan::{Plan, Step, plan};
 use trainyard_core::registry::Registry;
 use trainyard_core::view::{
@@ -40,17 +41,21 @@ fn is_alive(row: &PodRow) -> bool {
     !matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
-/// The states of nodes; a node that nobody spoke of is up.
+/// The states of nodes, and what they say about going; a node that nobody spoke of is up.
 #[derive(Default)]
-pub struct NodeTable(HashMap<String, NodeState>, Vec<String>);
+pub struct NodeTable(HashMap<String, NodeState>, HashMap<String, Notice>);
 
 impl Nodes for NodeTable {
     fn state(&self, name: &str) -> NodeState {
         self.0.get(name).copied().unwrap_or(NodeState::Up)
     }
 
-    fn is_cordoned(&self, name: &str) -> bool {
-        self.1.iter().any(|cordoned| cordoned == name)
+    fn notice(&self, name: &str) -> Option<&Notice> {
+        self.1.get(name)
+    }
+
+    fn are_known(&self) -> bool {
+        true
     }
 }
 
