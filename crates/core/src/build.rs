@@ -161,7 +161,7 @@ fn add_agents(
     }
     if let Some(observed) = reachable.filter(|_| job.may_leave(key.role)) {
         agents.push(agent::add_drain(job, role, observed, spec));
-        if job.is_rigid() && shell.as_ref().is_some_and(|shell| shell.serves) {
+        if (job.is_rigid() || job.elastic.is_none()) && shell.as_ref().is_some_and(|shell| shell.serves) {
             // Nobody takes the programs away that were started there: they know when they leave.
             remote_shell::drain_silently(role, spec);
         }

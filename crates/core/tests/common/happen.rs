@@ -40,11 +40,16 @@ impl World {
         }
     }
 
-    /// Every pod that waits is placed on a node and runs.
+    /// Every pod that waits is placed on one of two nodes that take pods, and runs.
     pub fn run_all(&mut self) {
         let waiting: Vec<String> = self.names(|row| row.phase == PodPhase::Pending && !row.terminating);
+        let nodes = (0..).map(|i| format!("node-{i}"));
+        let nodes: Vec<String> = nodes
+            .filter(|node| self.nodes.notice(node).is_none())
+            .take(2)
+            .collect();
         for (i, name) in waiting.iter().enumerate() {
-            self.run_on(name, &format!("node-{}", i % 2));
+            self.run_on(name, &nodes[i % 2]);
         }
     }
 

@@ -19,6 +19,7 @@ mod crashes;
 mod declared;
 mod depends;
 mod disruptions;
+mod drains;
 mod elastic;
 mod failures;
 mod group_restart;
