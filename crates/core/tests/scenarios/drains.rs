@@ -359,6 +359,27 @@ fn a_pod_that_is_not_replaced_stays() {
     assert_eq!(world.plan(), Plan::default(), "the job would fail");
 }
 
+/// A place that is empty when the others are told stays so until all start anew.
+#[test]
+fn no_pod_is_made_again_while_the_others_leave() {
+    let job = drained(jax()).role("worker", |role| role.restart_policy = Some(RestartPolicy::Always));
+    let mut world = running(job);
+    let created = world.log.pods.len();
+    world.succeed("mnist-worker-2");
+    world.cordon("b");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-0 worker-1 worker-2");
+    world.ask_to_go("mnist-worker-2");
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!(world.log.pods.len(), created);
+    world.succeed_all();
+    world.reconcile();
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(world.log.pods.len(), created + 3);
+}
+
 #[test]
 fn a_job_that_is_suspended_has_time_for_a_checkpoint() {
     let mut world = running(drained(jax()));
