@@ -22,6 +22,7 @@ pub mod deduce;
 mod defaults;
 pub mod depends;
 mod dialect;
+pub mod disruption_budget;
 pub mod exec;
 mod files;
 pub mod foreign;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudgetSpec;
 use trainyard_api::{Progress, TrainingJob};
 
 use crate::local_state::LocalState;
@@ -42,6 +43,9 @@ pub struct View<'a> {
     pub progress: Option<&'a Progress>,
     /// The state of nodes.
     pub nodes: &'a dyn Nodes,
+    /// The disruption budgets that concern the job. `None` as long as they or nodes have not been
+    /// listed, and where budgets may not be.
+    pub budgets: Option<&'a Budgets>,
     /// Settings of the operator.
     pub settings: &'a Settings,
     /// The time.
@@ -227,6 +231,30 @@ pub struct ServiceRow {
     pub uid: Box<str>,
     /// Whether it is being deleted.
     pub terminating: bool,
+}
+
+/// The disruption budgets that concern a job.
+#[derive(Clone, Debug, Default)]
+pub struct Budgets {
+    /// Those whose controller, by UID, is this job.
+    pub own: Arc<Vec<BudgetRow>>,
+    /// Those in its namespace that are of no job.
+    pub foreign: Arc<Vec<BudgetRow>>,
+    /// Whether the operator may see nodes, and so when one is about to go.
+    pub sees_nodes: bool,
+}
+
+/// One disruption budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetRow {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its UID.
+    pub uid: Box<str>,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// Which pods it is about, and how many of them must stay.
+    pub spec: PodDisruptionBudgetSpec,
 }
 
 /// An object of somebody else that has a name this job needs.

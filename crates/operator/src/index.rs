@@ -14,6 +14,7 @@
 //!   passed it and the row is missing, the object is deleted already.
 //! - A list removes only rows that are not newer than the list.
 
+mod budgets;
 mod children;
 mod declarations;
 mod entry;
@@ -38,13 +39,14 @@ use trainyard_core::local_state::{LocalState, ScriptTask};
 use trainyard_core::notice::NoticeRules;
 use trainyard_core::observe;
 use trainyard_core::registry::Registry;
-use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
+use trainyard_core::view::{BudgetRow, Budgets, Conflict, PodRow, Refusal, ServiceRow};
 
 use crate::clock::monotonic;
 use crate::nodes::{NodeFacts, NodeTable};
-use crate::slim::{JobObject, Malformed, Meta, SlimMeta, SlimNode, SlimPod, Version};
+use crate::slim::{JobObject, Malformed, Meta, SlimBudget, SlimMeta, SlimNode, SlimPod, Version};
 
 use entry::{Owner, ProgressReport, Uid};
+use rows::Rows;
 pub use watch_cursors::Kind;
 use watch_cursors::WatchCursors;
 
@@ -95,6 +97,8 @@ pub struct Snapshot {
     /// The progress that its programs last reported.
     pub progress: Option<Arc<Progress>>,
     pub nodes: NodeFacts,
+    /// The disruption budgets that concern it, as far as they are known.
+    pub budgets: Option<Budgets>,
     /// What only this process knows about it.
     pub local: LocalState,
 }
@@ -131,6 +135,8 @@ struct Inner {
     names: HashMap<JobKey, Uid>,
     owners: HashMap<Uid, Owner>,
     nodes: NodeTable,
+    /// Disruption budgets that are of no job, by their namespaces.
+    foreign_budgets: HashMap<Box<str>, Rows<BudgetRow>>,
     cursors: WatchCursors,
     phases: [i64; JobPhase::ALL.len()],
     /// Senders that count the changes of a job and its pods.
@@ -149,6 +155,7 @@ impl Index {
                 names: HashMap::new(),
                 owners: HashMap::new(),
                 nodes: NodeTable::default(),
+                foreign_budgets: HashMap::new(),
                 cursors: WatchCursors::new(namespaces),
                 phases: [0; JobPhase::ALL.len()],
                 followers: HashMap::new(),
@@ -305,6 +312,7 @@ impl Index {
         if let Some(owner) = inner.owners.get_mut(owner) {
             match kind {
                 Kind::Pod => owner.pods.terminate(name, uid),
+                Kind::Budget => owner.budgets.terminate(name, uid),
                 _ => owner.services.terminate(name, uid),
             };
         }
@@ -540,9 +548,28 @@ impl Index {
         changed
     }
 
-    /// Records that a list of a scope was refused. Its jobs are left alone until a list succeeds.
-    pub fn refused(&self, kind: Kind, scope: usize) {
-        self.lock().cursors.record_refusal(kind, scope);
+    /// Adds or updates a disruption budget. Returns the keys of jobs that it concerns, if anything
+    /// changed.
+    pub fn apply_budget(&self, budget: SlimBudget, source: Source) -> Vec<JobKey> {
+        self.lock().apply_budget(budget, source)
+    }
+
+    /// Removes a disruption budget. Returns the keys of jobs that it concerns.
+    pub fn delete_budget(&self, metadata: &Meta) -> Vec<JobKey> {
+        self.lock().delete_budget(metadata)
+    }
+
+    /// Records that a list of a scope was refused. Its jobs are left alone until a list succeeds,
+    /// unless it is one of nodes or budgets. Returns the keys to reconcile.
+    pub fn refused(&self, kind: Kind, scope: usize) -> Vec<JobKey> {
+        let mut inner = self.lock();
+        let is_new = inner.cursors.record_refusal(kind, scope);
+        // Nobody frees nodes that are not seen, so nothing may refuse evictions there.
+        if is_new && kind == Kind::Node {
+            inner.keys_with_budgets()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Records that the watch of a scope has reached a version without a change of our objects.
@@ -554,8 +581,8 @@ impl Index {
         }
     }
 
-    /// Returns true if everything but nodes has been listed completely, by lists that began no
-    /// earlier than `since`.
+    /// Returns true if everything but nodes and budgets has been listed completely, by lists that
+    /// began no earlier than `since`.
     pub fn is_listed_since(&self, since: Option<Instant>) -> bool {
         self.lock().cursors.is_listed_since(since)
     }

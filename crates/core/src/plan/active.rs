@@ -6,8 +6,8 @@ use trainyard_api::{ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatu
 
 use super::verdict::{Outcome, deadline, finish, outcome};
 use super::{
-    Objection, Plan, children, dependent, earliest, event, group, objections, restarts, roles, roll, size,
-    unrecorded,
+    Objection, Plan, budget, children, dependent, earliest, event, group, objections, restarts, roles, roll,
+    size, unrecorded,
 };
 use crate::assess::{Assessment, Attempt, assess};
 use crate::deduce;
@@ -86,10 +86,13 @@ pub(super) fn plan(
             }
             record_phase(view, &mut status, phase, objection);
             children::plan(job, view, &mut assessment, &mut status, objection, &mut plan);
+            plan.at_once.extend(budget::correction(job, view));
             let is_news = phase_before != Some(JobPhase::Running) && phase == JobPhase::Running;
             if is_news && !is_child(view.job) {
                 plan.events.push(all_running_event(job));
             }
+            plan.events
+                .extend(budget::conflict(job, view).filter(|_| is_news));
         }
     }
 

@@ -11,6 +11,7 @@
 mod common;
 
 mod backoff;
+mod budgets;
 mod bugs_of_others;
 mod causes;
 mod cleanup;

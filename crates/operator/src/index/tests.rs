@@ -1,3 +1,4 @@
+mod budgets;
 mod jobs;
 mod lists;
 mod namespaces;

@@ -52,6 +52,7 @@ impl Seen {
             refusal: self.refusal.as_ref(),
             progress: self.progress.as_ref(),
             nodes: &SomeNodes,
+            budgets: None,
             settings: &self.settings,
             now: self.now,
             instant: self.instant,
