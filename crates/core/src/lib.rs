@@ -49,5 +49,6 @@ pub mod scale_request;
 mod scaling;
 mod scripts;
 mod settings;
+mod spot;
 mod status;
 pub mod view;

@@ -20,6 +20,17 @@ pub struct Settings {
     pub waits_inside: bool,
     /// By what nodes say that they are about to go.
     pub notices: NoticeRules,
+    /// The labels of spot nodes, which pods that others need avoid.
+    pub spot_labels: Vec<SpotLabel>,
+}
+
+/// A label of spot nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpotLabel {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
 }
 
 /// The agent: a program that the operator puts into pods.
@@ -64,6 +75,7 @@ impl Default for Settings {
             runs_scripts: false,
             waits_inside: true,
             notices: NoticeRules::default(),
+            spot_labels: Vec::new(),
         }
     }
 }

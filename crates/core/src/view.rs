@@ -15,7 +15,7 @@ use crate::local_state::LocalState;
 use crate::notice::Notice;
 use crate::registry::Frameworks;
 
-pub use crate::settings::{Agent, ObserverEndpoint, Settings};
+pub use crate::settings::{Agent, ObserverEndpoint, Settings, SpotLabel};
 
 /// Everything that is known about one job at one moment.
 pub struct View<'a> {
