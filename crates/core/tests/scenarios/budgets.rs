@@ -103,6 +103,21 @@ fn all_pods_of_a_rigid_job_leave_in_order() {
     assert_eq!(own(&running(rigid)).len(), 1);
 }
 
+#[test]
+fn a_job_that_says_how_long_a_drain_may_take_has_one_whatever_it_is() {
+    let mut plain = job("pytorch", &[("worker", 2)]).role("worker", |role| {
+        role.restart_policy = Some(RestartPolicy::OnFailure);
+    });
+    plain
+        .spec
+        .run_policy
+        .get_or_insert_default()
+        .drain_timeout_seconds = Some(60);
+    assert_eq!(own(&running(plain.clone())).len(), 1);
+    let never = plain.role("worker", |role| role.restart_policy = Some(RestartPolicy::Never));
+    assert_eq!(own(&running(never)), [], "nobody would take its pods off a node");
+}
+
 #[rstest]
 #[case::job_without_drains(custom(&[("worker", 2)]), with_agent())]
 #[case::job_without_a_time_for_drains(
