@@ -56,7 +56,8 @@ pub struct Elastic {
     pub rigid: Option<RigidPolicy>,
 
     /// Seconds that a pod has to leave, from when it is told: it ends what it does, writes a
-    /// checkpoint and exits. After that it is deleted. Default: 300.
+    /// checkpoint and exits. After that it is deleted. Where this is set, pods also leave nodes
+    /// that are about to go. Default: `runPolicy.drainTimeoutSeconds`, or else 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 86_400))]
     pub drain_timeout_seconds: Option<i64>,

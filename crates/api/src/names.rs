@@ -93,6 +93,11 @@ pub fn mpi_config(job: &str) -> String {
     format!("{job}-config")
 }
 
+/// The name of the job's disruption budget.
+pub fn disruption_budget(job: &str) -> String {
+    format!("{job}-drain")
+}
+
 /// The name of the Service that gives rank 0 an address of its own.
 pub fn master_service(job: &str) -> String {
     format!("{job}-master")

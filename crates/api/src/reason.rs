@@ -45,6 +45,8 @@ words! {
         Restarting,
         /// The number of pods is changing.
         Scaling,
+        /// Pods are to leave nodes that are about to go.
+        Draining,
         /// The number of pods has changed.
         Scaled,
         /// A change of the number of pods was refused.
@@ -73,6 +75,8 @@ words! {
         PodFailed,
         /// A pod was evicted, preempted or removed.
         PodDisrupted,
+        /// A pod has left a node that is about to go.
+        NodeDrained,
         /// A pod that had been running is gone.
         PodMissing,
         /// A pod's node is down.

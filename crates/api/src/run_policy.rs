@@ -38,6 +38,16 @@ pub struct RunPolicy {
     #[schemars(range(min = 0, max = 100_000))]
     pub backoff_limit: Option<i32>,
 
+    /// Seconds that pods have to write a checkpoint and exit, from when they are told to leave:
+    /// when the job is suspended, when one of them is taken away, and when their node is about to
+    /// go (cordoned, or marked by an autoscaler or a provider), which they then leave in order.
+    /// After that they are deleted. `elastic.drainTimeoutSeconds` wins where it is set. Pods that
+    /// were created before this was set are not told, and asked by SIGTERM. Absent: pods are
+    /// deleted without being told, and stay on nodes that are about to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 86_400))]
+    pub drain_timeout_seconds: Option<i64>,
+
     /// What becomes of a change of `replicas` or `template` of a role while the job runs. Refuse:
     /// it is refused; such changes are possible while the job is suspended. Roll: pods are added
     /// and removed, and those made from another template are replaced, one after the other. It can

@@ -59,7 +59,7 @@ pub struct TrainingJobStatus {
     #[schemars(length(max = 512))]
     pub selector: Option<String>,
 
-    /// The change of size that is under way.
+    /// The change of size that is under way, or the pods that leave nodes which are about to go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub scaling: Option<Box<Scaling>>,
@@ -232,7 +232,7 @@ impl Progress {
     }
 }
 
-/// A change of the size of an elastic job.
+/// A change of the size of an elastic job, or pods that leave nodes which are about to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Scaling {
@@ -271,6 +271,11 @@ pub struct Scaling {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub roles: Vec<RestartedRole>,
+    /// The nodes that these pods leave because they are about to go: the first 64 of them. Where
+    /// `roles` are given, their pods then start anew at the size that they have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 253)))]
+    pub nodes: Vec<String>,
     /// The ScaleIn or ScaleOut that has asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ScaleRequestRef>,
@@ -284,6 +289,11 @@ impl Scaling {
     /// Whether all pods of the job start anew.
     pub fn restarts_all(&self) -> bool {
         !self.roles.is_empty()
+    }
+
+    /// Whether pods leave nodes that are about to go.
+    pub fn evades(&self) -> bool {
+        !self.nodes.is_empty()
     }
 }
 

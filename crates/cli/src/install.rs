@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use trainyard_core::foreign::ForeignKind;
 pub use trainyard_operator::options::namespace_name;
-use trainyard_operator::options::{Scripts, compat_flags, select_kinds};
+use trainyard_operator::options::{self, Scripts, compat_flags, select_kinds};
 
 use crate::output;
 
@@ -141,6 +141,42 @@ pub struct Args {
     #[arg(long)]
     ares_observer: bool,
 
+    /// A taint by which nodes say that they are about to go, besides those of common autoscalers
+    /// and providers, and how many seconds pods have from then on.
+    ///
+    /// Jobs with a drain timeout then leave such a node in order. Without SECONDS, pods have as
+    /// long as their job says. May be given several times, or as a list with commas.
+    #[arg(
+        long = "node-notice",
+        value_name = "KEY[=SECONDS]",
+        value_delimiter = ',',
+        value_parser = |text: &str| options::node_notice(text).map(|_| text.to_owned())
+    )]
+    node_notices: Vec<String>,
+
+    /// The annotation in which nodes that are about to go say when, as a time in RFC 3339.
+    ///
+    /// May be given several times, or as a list with commas. Default: trainyard.dev/leave-by.
+    #[arg(
+        long = "node-notice-annotation",
+        value_name = "NAME",
+        value_delimiter = ',',
+        value_parser = options::label_key_or_nothing
+    )]
+    node_notice_annotations: Vec<String>,
+
+    /// A label of nodes that may be taken away at any time, such as spot machines.
+    ///
+    /// Pods that others need (rank 0, launchers, parameter servers, schedulers) are put elsewhere
+    /// if there is room. May be given several times, or as a list with commas.
+    #[arg(
+        long = "spot-label",
+        value_name = "KEY=VALUE",
+        value_delimiter = ',',
+        value_parser = |text: &str| options::spot_label(text).map(|_| text.to_owned())
+    )]
+    spot_labels: Vec<String>,
+
     /// Give the operator no right to change what belongs to no namespace.
     ///
     /// Whoever installs it then writes the certificate to trust into the webhook configurations,
@@ -188,6 +224,8 @@ pub struct Settings {
     /// Whether requests may have scripts.
     pub scripts: Scripts,
     pub ares_observer: bool,
+    /// The flags by which the operator is told about nodes.
+    pub node_flags: Vec<String>,
     /// Whether the operator may change objects that belong to no namespace.
     pub cluster_writes: bool,
     pub network_policies: bool,
@@ -200,6 +238,19 @@ fn scripts(args: &Args) -> Scripts {
         None if args.no_webhooks || args.no_agent => Scripts::Off,
         None => Scripts::Reviewed,
     }
+}
+
+/// The flags by which the operator is told about nodes.
+fn node_flags(args: &Args) -> Vec<String> {
+    let given = [
+        ("node-notice", &args.node_notices),
+        ("node-notice-annotation", &args.node_notice_annotations),
+        ("spot-label", &args.spot_labels),
+    ];
+    let given = given.into_iter().filter(|(_, values)| !values.is_empty());
+    given
+        .map(|(flag, values)| format!("--{flag}={}", values.join(",")))
+        .collect()
 }
 
 fn check(args: &Args) -> Result<()> {
@@ -227,6 +278,7 @@ impl From<&Args> for Settings {
             exec: args.exec,
             scripts: scripts(args),
             ares_observer: args.ares_observer,
+            node_flags: node_flags(args),
             cluster_writes: !args.no_cluster_writes,
             network_policies: args.network_policies,
         }

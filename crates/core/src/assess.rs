@@ -21,7 +21,7 @@ use crate::members::Members;
 use crate::model::{Action, Awaited, PodKey};
 use crate::replacements;
 use crate::restart::{self, End};
-use crate::scaling::{self, RestartStage};
+use crate::scaling::{self, Evaded, RestartStage};
 use crate::status::{given_up, time};
 use crate::view::{NodeState, PodPhase, PodRow, Trouble, View};
 
@@ -135,6 +135,8 @@ pub(crate) struct Assessment<'a> {
     pub final_consequences: BTreeMap<PodKey, (PodKey, RestartCause)>,
     /// The pods that start anew together because of an end that is counted now.
     pub group: Option<Beginning>,
+    /// The pods that have left nodes which are about to go.
+    pub evaded: Option<Evaded>,
 }
 
 /// Whether a job goes on, or all its pods are given up: because a name that the job needs is taken,
@@ -156,6 +158,7 @@ pub(crate) fn assess<'a>(
     view: &View<'a>,
     prior: &TrainingJobStatus,
     attempt: Attempt,
+    evaded: Option<&Evaded>,
 ) -> Assessment<'a> {
     let rows: HashMap<PodKey, &'a PodRow> = view
         .pods
@@ -184,7 +187,12 @@ pub(crate) fn assess<'a>(
     let recent = restart::recent(&restarts.history, start, view.now);
     let stage = RestartStage::of_job(job, prior);
     let group = Underway::of(job, view, prior);
+    let told = prior.scaling.as_deref();
+    let told = told.filter(|_| stage == Some(RestartStage::Leaving));
+    let told = told.map(|scaling| scaling::leaving_pods(job, scaling));
+    let is_told = |key: &PodKey| told.as_ref().is_some_and(|told| told.contains(key));
     let mut assessment = Assessment {
+        evaded: evaded.cloned(),
         next_due: group.as_ref().and_then(|group| group.due(view.now)),
         ..Assessment::default()
     };
@@ -193,8 +201,8 @@ pub(crate) fn assess<'a>(
         let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == position);
         let scaling = prior.scaling.as_deref().filter(|_| is_elastic);
         let joining = match stage {
-            Some(_) => role.members.iter().collect(),
-            None => scaling.map(scaling::joining).unwrap_or_default(),
+            Some(RestartStage::Deleting | RestartStage::Joining) => role.members.iter().collect(),
+            Some(RestartStage::Leaving) | None => scaling.map(scaling::joining).unwrap_or_default(),
         };
         let mut assessor = RoleAssessor {
             leaving: scaling.map(scaling::leaving).unwrap_or_default(),
@@ -219,8 +227,11 @@ pub(crate) fn assess<'a>(
         for key in job.keys_of(position) {
             match (stage, rows.get(&key)) {
                 (_, Some(row)) if role.is_former(row.attempt) => assessor.assess_deleted(Some(row)),
-                (Some(RestartStage::Leaving), row) => assessor.assess_leaving(key, row.copied()),
+                (_, row) if is_told(&key) => assessor.assess_leaving(key, row.copied()),
                 (Some(RestartStage::Deleting), row) => assessor.assess_deleted(row.copied()),
+                (_, row) if evaded.is_some_and(|evaded| evaded.pods.contains(&key)) => {
+                    assessor.assess_evaded(key, row.copied());
+                }
                 (_, Some(row)) => assessor.assess_existing(key, row),
                 (_, None) => assessor.assess_missing(key),
             }
@@ -427,6 +438,15 @@ impl<'a> RoleAssessor<'a, '_> {
             self.assess_live(key, row, node);
             self.this.outdated.clear();
         }
+    }
+
+    /// Counts a pod that has left its node, or whose time is over. However it ended, it was taken
+    /// away.
+    fn assess_evaded(&mut self, key: PodKey, row: Option<&'a PodRow>) {
+        self.add_end(match row {
+            Some(row) => Ended::present(key, row, End::Disruption),
+            None => Ended::absent(key),
+        });
     }
 
     /// Deletes a pod that starts anew with others. None is created as long as one of them exists.

@@ -22,7 +22,7 @@ use crate::model::{PodKey, ServiceKey};
 use crate::passed_on::PassedOn;
 use crate::registry::Frameworks;
 use crate::view::Settings;
-use crate::{agent, depends, dialect, exec, files, immutable, remote_shell, scripts};
+use crate::{agent, depends, dialect, exec, files, immutable, remote_shell, scripts, spot};
 
 pub use crate::metadata::pod_labels;
 
@@ -75,6 +75,9 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     spec.enable_service_links.get_or_insert(false);
     if let Some(placement) = role.placement {
         spread(job, placement, &mut spec);
+    }
+    if !settings.spot_labels.is_empty() && spot::is_needed(job, key) {
+        spot::avoid(&settings.spot_labels, &mut spec);
     }
     let env = pod_env(job, role, key.index, std::mem::take(&mut contribution.env));
     add_to_all(&mut spec, &env);
@@ -161,7 +164,7 @@ fn add_agents(
     }
     if let Some(observed) = reachable.filter(|_| job.may_leave(key.role)) {
         agents.push(agent::add_drain(job, role, observed, spec));
-        if job.is_rigid() && shell.as_ref().is_some_and(|shell| shell.serves) {
+        if (job.is_rigid() || job.elastic.is_none()) && shell.as_ref().is_some_and(|shell| shell.serves) {
             // Nobody takes the programs away that were started there: they know when they leave.
             remote_shell::drain_silently(role, spec);
         }

@@ -57,6 +57,8 @@ pub struct Job<'a> {
     pub clean_pod_policy: CleanPodPolicy,
     /// How many failed pods may be replaced.
     pub backoff_limit: i32,
+    /// How long pods that are told to leave may take, where the user says so.
+    pub drain_timeout_seconds: Option<i64>,
     /// How long the job may run.
     pub active_deadline_seconds: Option<i64>,
     /// The fingerprint of what its pods carry of the job's annotations, if they carry any. See
@@ -193,11 +195,14 @@ impl<'a> Job<'a> {
         self.elastic.is_some() && self.framework.elasticity == Elasticity::Rigid
     }
 
-    /// Whether the pods of a role may be told to leave a job that goes on.
+    /// Whether the pods of a role may be told to leave.
     pub(crate) fn may_leave(&self, role: usize) -> bool {
         let is_refused = || self.elastic.is_some_and(ElasticRole::refuses);
         let is_elastic = self.elastic.is_some_and(|elastic| elastic.role == role);
-        if self.is_rigid() {
+        let run = self.object.spec.run_policy.as_ref();
+        if run.is_some_and(|run| run.drain_timeout_seconds.is_some()) {
+            true
+        } else if self.is_rigid() {
             !is_refused()
         } else {
             is_elastic

@@ -102,6 +102,8 @@ pub struct Waits {
     pub created_since: Option<Instant>,
     /// Since when pods that were told to leave could have said that they know, to this process.
     pub unacknowledged_since: Option<Instant>,
+    /// Since when pods should leave their nodes and are not told yet, because too few would stay.
+    pub put_off_since: Option<Instant>,
 }
 
 /// Backoff for creating the children of one job.

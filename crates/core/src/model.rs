@@ -173,6 +173,16 @@ pub enum Action {
         /// Its UID.
         uid: String,
     },
+    /// Create the disruption budget. Unlike other children it is missed by no pod, so that a job
+    /// goes on as it is where that fails.
+    CreateBudget,
+    /// Delete a disruption budget.
+    DeleteBudget {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
     /// Delete the job itself.
     DeleteJob,
 }

@@ -134,7 +134,7 @@ pub fn observe(view: &View<'_>) -> Observed {
 fn roles_of(job: &Job<'_>, view: &View<'_>) -> Vec<ObservedRole> {
     let none = TrainingJobStatus::default();
     let status = view.job.status.as_ref().unwrap_or(&none);
-    let seen = assess(job, view, status, Attempt::GoesOn);
+    let seen = assess(job, view, status, Attempt::GoesOn, None);
     let phases: Vec<RolePhase> = roles::phases(job, &seen, status)
         .into_iter()
         .map(|(phase, _)| phase)

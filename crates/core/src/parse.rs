@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use sha2::{Digest, Sha256};
 use trainyard_api::{
     AcceptedRole, CreatePolicy, Dependency, FieldError, PodQuorum, RestartScope, RoleSet, RoleSpec,
-    TrainingJob, default, names,
+    TrainingJob, TrainingJobSpec, default, names,
 };
 
 use crate::admission;
@@ -105,6 +105,7 @@ impl<'a> Job<'a> {
             backoff_limit: run
                 .and_then(|run| run.backoff_limit)
                 .unwrap_or(default::BACKOFF_LIMIT),
+            drain_timeout_seconds: drain_timeout(&object.spec),
             active_deadline_seconds: run.and_then(|run| run.active_deadline_seconds),
             passed_on: PassedOn::of(object).map(|passed| passed.fingerprint()),
             common: Common::default(),
@@ -145,6 +146,7 @@ impl<'a> Job<'a> {
                 .and_then(|run| run.backoff_limit)
                 .filter(|limit| *limit >= 0)
                 .unwrap_or(default::BACKOFF_LIMIT),
+            drain_timeout_seconds: drain_timeout(&object.spec),
             active_deadline_seconds: run
                 .and_then(|run| run.active_deadline_seconds)
                 .filter(|seconds| *seconds > 0),
@@ -153,6 +155,14 @@ impl<'a> Job<'a> {
             roles,
         })
     }
+}
+
+/// How long pods that are told to leave may take, where the user says so.
+fn drain_timeout(spec: &TrainingJobSpec) -> Option<i64> {
+    let elastic = spec.elastic.as_ref();
+    let of_elastic = elastic.and_then(|elastic| elastic.drain_timeout_seconds);
+    let of_job = || spec.run_policy.as_ref()?.drain_timeout_seconds;
+    of_elastic.or_else(of_job).filter(|seconds| *seconds >= 0)
 }
 
 /// Returns true if all pods of a job have distinct names, and none is too long.

@@ -1,6 +1,7 @@
 //! Decides one reconcile: [`plan`] returns everything that should be done now.
 
 mod active;
+mod budget;
 mod cause;
 mod checkpoint;
 mod children;

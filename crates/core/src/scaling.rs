@@ -6,17 +6,19 @@
 //!
 //! Where the framework is rigid, all pods of the job leave and start anew: see `rigid`.
 
+mod evade;
+mod leave;
 mod rigid;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::elastic::DRAIN_TIMEOUT_SECONDS;
 use trainyard_api::{JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, StartAt, TrainingJobStatus};
 
-use trainyard_contract::drain::DrainState;
+pub(crate) use evade::Evaded;
+use leave::Leave;
 
 use crate::indices;
 use crate::job::{ElasticRole, Job, retired_indices};
@@ -30,8 +32,6 @@ use crate::view::{NodeState, PodPhase, PodRow, View};
 /// The time between two changes of size, so that changes of the target that come fast are one
 /// change: every change makes most trainings begin a new round.
 const COOL_DOWN: SignedDuration = SignedDuration::from_secs(2);
-/// How long a program may take to say that it knows that it should leave.
-const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pods that the elastic role of a job has from now on, and the change that is under way.
 #[derive(Debug)]
@@ -50,8 +50,32 @@ pub(crate) struct Resize {
     pub forced: BTreeMap<PodKey, ForcedRemoval>,
     /// Since when this process waits for pods to say that they know that they should leave.
     pub unacknowledged_since: Option<Instant>,
+    /// Since when pods should leave their nodes and are not told yet.
+    pub put_off_since: Option<Instant>,
+    /// The pods that have left nodes which are about to go, and start anew with this plan.
+    pub evaded: Option<Evaded>,
     /// When to decide again even if nothing changes.
     pub wake_at: Option<Timestamp>,
+}
+
+impl Resize {
+    /// Nothing is done.
+    fn unchanged(job: &Job<'_>) -> Self {
+        let role = job.elastic.and_then(|elastic| job.roles.get(elastic.role));
+        Self {
+            members: role.map_or_else(|| Members::first(0), |role| role.members.clone()),
+            scaling: None,
+            target: None,
+            finished: None,
+            refused: None,
+            fulfilled: None,
+            forced: BTreeMap::new(),
+            unacknowledged_since: None,
+            put_off_since: None,
+            evaded: None,
+            wake_at: None,
+        }
+    }
 }
 
 /// The indices of the pods that leave by a change of size.
@@ -80,8 +104,12 @@ fn parse(text: Option<&str>) -> BTreeSet<i32> {
     indices::parse(text.unwrap_or_default(), i32::MAX)
 }
 
-/// Decides about the size of a job. `None` if the job is not elastic.
+/// Decides about the size of a job, and about pods on nodes that are about to go. `None` if the job
+/// is not elastic and has none of these.
 pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
+    if let Some(resize) = evade::decide(job, view) {
+        return Some(resize);
+    }
     let decision = Decision::new(job, view)?;
     let status = view.job.status.as_ref();
     Some(match status.and_then(|status| status.scaling.as_deref()) {
@@ -116,14 +144,25 @@ pub(crate) fn refusal(job: &Job<'_>, view: &View<'_>) -> Option<String> {
 /// Has all pods of a job leave in order before it is suspended, if they were made to. `None` if
 /// nobody is waited for, or not any more.
 pub(crate) fn leave_all(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
-    let decision = Decision::new(job, view)?;
+    if job.elastic.is_none() && job.drain_timeout_seconds.is_none() {
+        return None;
+    }
+    let leave = Leave { job, view };
     let status = view.job.status.as_ref()?;
+    let unchanged = Resize::unchanged(job);
     match status.scaling.as_deref() {
-        _ if status.phase.is_some_and(has_started) => decision.begin_leaving("the job is suspended"),
+        _ if status.phase.is_some_and(has_started) => Some(Resize {
+            scaling: Some(leave.begin("the job is suspended")?),
+            ..unchanged
+        }),
         Some(scaling) if RestartStage::of(scaling) == Some(RestartStage::Leaving) => {
-            let resize = decision.go_on_restarting(scaling);
-            let is_over = |scaling: &Scaling| RestartStage::of(scaling) == Some(RestartStage::Deleting);
-            Some(resize).filter(|resize| !resize.scaling.as_ref().is_some_and(is_over))
+            let state = leave.watch(scaling);
+            (!state.is_over).then_some(Resize {
+                scaling: Some(state.scaling),
+                unacknowledged_since: state.unacknowledged_since,
+                wake_at: state.wake_at,
+                ..unchanged
+            })
         }
         _ => None,
     }
@@ -132,8 +171,10 @@ pub(crate) fn leave_all(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
 /// Has all pods of a rigid job leave in order because one of them is taken away and still runs:
 /// they may save their work together. `None` if they were not made to.
 pub(crate) fn leave_with(job: &Job<'_>, view: &View<'_>, pod: &str) -> Option<Scaling> {
-    let decision = Decision::new(job, view).filter(|_| job.is_rigid())?;
-    decision.begin_leaving(&format!("{pod} is taken away"))?.scaling
+    let leave = Leave { job, view };
+    leave
+        .begin(&format!("{pod} is taken away"))
+        .filter(|_| job.is_rigid())
 }
 
 /// What is under way for a job whose pods all start anew.
@@ -151,13 +192,15 @@ impl RestartStage {
     /// The stage of the change that a status has. `None` if there is none, or not all pods start
     /// anew.
     pub(crate) fn of_job(job: &Job<'_>, status: &TrainingJobStatus) -> Option<Self> {
-        job.elastic?;
-        Self::of(status.scaling.as_deref()?)
+        let scaling = status.scaling.as_deref()?;
+        Self::of(scaling).filter(|_| job.elastic.is_some() || scaling.evades())
     }
 
     /// The stage of a change. `None` if not all pods start anew.
     pub(crate) fn of(scaling: &Scaling) -> Option<Self> {
         scaling.restarts_all().then_some(match scaling.step {
+            // They start anew by the count of their disruption.
+            _ if scaling.evades() => Self::Leaving,
             ScalingStep::Restarting => Self::Deleting,
             ScalingStep::Joining => Self::Joining,
             ScalingStep::Requested | ScalingStep::Acknowledged | ScalingStep::CheckpointDone => Self::Leaving,
@@ -172,6 +215,7 @@ pub(crate) fn has_started(phase: JobPhase) -> bool {
 struct Decision<'a, 'b> {
     job: &'b Job<'a>,
     view: &'b View<'a>,
+    leave: Leave<'a, 'b>,
     elastic: ElasticRole<'a>,
     members: &'b Members,
     rows: HashMap<i32, &'b PodRow>,
@@ -185,6 +229,7 @@ impl<'a, 'b> Decision<'a, 'b> {
         Some(Self {
             job,
             view,
+            leave: Leave { job, view },
             elastic,
             members: &role.members,
             rows: rows
@@ -200,17 +245,7 @@ impl<'a, 'b> Decision<'a, 'b> {
     }
 
     fn unchanged(&self) -> Resize {
-        Resize {
-            members: self.members.clone(),
-            scaling: None,
-            target: None,
-            finished: None,
-            refused: None,
-            fulfilled: None,
-            forced: BTreeMap::new(),
-            unacknowledged_since: None,
-            wake_at: None,
-        }
+        Resize::unchanged(self.job)
     }
 
     /// Nothing is done but that a change is begun.
@@ -343,20 +378,12 @@ impl<'a, 'b> Decision<'a, 'b> {
             to: target,
             step: ScalingStep::Requested,
             since: Some(time(self.view.now)),
-            deadline: self.deadline(&requested),
+            deadline: self.leave.deadline(requested.drain_timeout_seconds),
             victims: indices::format(&victims),
             message: Some(message),
             request: requested.into_request(),
             ..Scaling::default()
         })
-    }
-
-    /// When the time of pods is over that are told to leave now.
-    fn deadline(&self, requested: &RequestedSize) -> Option<Time> {
-        let seconds = self.elastic.spec.drain_timeout_seconds;
-        let seconds = requested.drain_timeout_seconds.or(seconds);
-        let timeout = SignedDuration::from_secs(seconds.unwrap_or(DRAIN_TIMEOUT_SECONDS));
-        self.view.now.checked_add(timeout).ok().map(time)
     }
 
     /// Chooses the pods that leave, and says why these.
@@ -395,16 +422,12 @@ impl<'a, 'b> Decision<'a, 'b> {
     }
 
     fn preference(&self, index: i32) -> Preference {
-        let is_cordoned = |row: &PodRow| {
-            let node = row.node.as_deref();
-            node.is_some_and(|node| self.view.nodes.is_cordoned(node))
-        };
         match self.row(index) {
             None => Preference::NotRunning,
             Some(row) if row.phase == PodPhase::Pending => Preference::NotRunning,
             Some(row) if self.view.node(row) != NodeState::Up => Preference::OnDownNode,
             Some(row) if !row.ready => Preference::NotReady,
-            Some(row) if is_cordoned(row) => Preference::OnCordonedNode,
+            Some(row) if self.view.notice(row).is_some() => Preference::OnLeavingNode,
             Some(_) => Preference::Last,
         }
     }
@@ -413,12 +436,7 @@ impl<'a, 'b> Decision<'a, 'b> {
     fn join(&self, scaling: &Scaling) -> Resize {
         let joining = joining(scaling);
         let done = self.done();
-        let runs = |index: &i32| {
-            let row = self.row(*index);
-            // One that was lost and is not replaced is no member any more.
-            let has_started = row.is_some_and(|row| row.phase != PodPhase::Pending);
-            has_started || done.contains(index) || !self.members.contains(*index)
-        };
+        let runs = |index: &i32| self.has_joined(*index, &done);
         let target = self.elastic.spec.replicas;
         if joining.iter().all(runs) {
             return Resize {
@@ -457,6 +475,22 @@ impl<'a, 'b> Decision<'a, 'b> {
         }
     }
 
+    /// Returns true if a pod that joins has started, or is not waited for.
+    fn has_joined(&self, index: i32, done: &BTreeSet<i32>) -> bool {
+        let row = self.row(index);
+        // One that was lost and is not replaced is no member any more.
+        let has_started = row.is_some_and(|row| row.phase != PodPhase::Pending);
+        has_started || done.contains(&index) || !self.members.contains(index)
+    }
+
+    /// Returns true if all pods that join have.
+    fn have_joined(&self, scaling: &Scaling) -> bool {
+        let done = self.done();
+        joining(scaling)
+            .iter()
+            .all(|index| self.has_joined(*index, &done))
+    }
+
     /// The indices of pods that have succeeded: they may not exist any more.
     fn done(&self) -> BTreeSet<i32> {
         let name = self.job.roles.get(self.elastic.role).map(|role| role.name);
@@ -473,11 +507,11 @@ impl<'a, 'b> Decision<'a, 'b> {
             .iter()
             .filter_map(|index| Some((*index, self.row(*index)?)));
         let written = (scaling.acknowledged.as_deref(), scaling.checkpointed.as_deref());
-        let (acknowledged, checkpointed) = self.reports(rows, written);
+        let (acknowledged, checkpointed) = self.leave.reports(rows, written);
         let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
         let waits_since = self.view.local.waits.unacknowledged_since;
         let waits_since = waits_since.unwrap_or(self.view.instant);
-        let silent_until = self.silent_until(waits_since, deadline);
+        let silent_until = self.leave.silent_until(waits_since, deadline);
         let until = |index: i32| {
             if acknowledged.contains(&index) {
                 deadline
@@ -524,49 +558,32 @@ impl<'a, 'b> Decision<'a, 'b> {
             checkpointed: indices::format(&checkpointed),
             ..scaling.clone()
         };
+        if is_done && !self.have_joined(&scaling) {
+            // The places of those that have left are still to be taken.
+            return Resize {
+                members,
+                scaling: Some(Scaling {
+                    step: ScalingStep::Joining,
+                    deadline: None,
+                    victims: None,
+                    acknowledged: None,
+                    checkpointed: None,
+                    ..scaling
+                }),
+                forced,
+                ..self.unchanged()
+            };
+        }
         Resize {
             members,
             finished: is_done.then(|| scaling.clone()),
             fulfilled: scaling.request.clone().filter(|_| is_done),
             scaling: (!is_done).then_some(scaling),
-            target: None,
-            refused: None,
             forced,
             unacknowledged_since: is_silent.then_some(waits_since),
             wake_at,
+            ..self.unchanged()
         }
-    }
-
-    /// The pods among some that know that they should leave, and those that have saved their work:
-    /// as the status says, or as they have reported since.
-    fn reports<'r>(
-        &self,
-        rows: impl Iterator<Item = (i32, &'r PodRow)>,
-        (acknowledged, checkpointed): (Option<&str>, Option<&str>),
-    ) -> (BTreeSet<i32>, BTreeSet<i32>) {
-        let (mut acknowledged, mut checkpointed) = (parse(acknowledged), parse(checkpointed));
-        for (index, row) in rows {
-            let report = self.view.local.drains.get(&row.uid).map(|report| report.state);
-            if report >= Some(DrainState::Acknowledged) {
-                acknowledged.insert(index);
-            }
-            if report >= Some(DrainState::CheckpointDone) {
-                checkpointed.insert(index);
-            }
-        }
-        (acknowledged, checkpointed)
-    }
-
-    /// Until when pods that say nothing may stay: their programs do not know that they should
-    /// leave, and are asked by SIGTERM, with the grace period of the pod.
-    ///
-    /// An operator that has just begun to lead waits anew: the one before it may have been told,
-    /// and not have written it down.
-    fn silent_until(&self, waits_since: Instant, deadline: Option<Timestamp>) -> Timestamp {
-        let has_agents = self.view.settings.agent_and_observer().is_some();
-        let until = self.view.time_of(waits_since + ACKNOWLEDGE_TIMEOUT);
-        let until = until.filter(|_| has_agents).unwrap_or(self.view.now);
-        deadline.map_or(until, |deadline| deadline.min(until))
     }
 }
 
@@ -577,7 +594,7 @@ enum Preference {
     NotRunning,
     OnDownNode,
     NotReady,
-    OnCordonedNode,
+    OnLeavingNode,
     Last,
 }
 
@@ -587,7 +604,7 @@ impl Preference {
         Self::NotRunning,
         Self::OnDownNode,
         Self::NotReady,
-        Self::OnCordonedNode,
+        Self::OnLeavingNode,
         Self::Last,
     ];
 
@@ -597,7 +614,7 @@ impl Preference {
             Self::NotRunning => "do not run yet",
             Self::OnDownNode => "on a node that is down",
             Self::NotReady => "not ready",
-            Self::OnCordonedNode => "on a node that is about to go",
+            Self::OnLeavingNode => "on a node that is about to go",
             Self::Last => "the last ones",
         }
     }

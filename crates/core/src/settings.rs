@@ -1,5 +1,7 @@
 //! Settings of the operator that decisions depend on.
 
+use crate::notice::NoticeRules;
+
 /// Settings of the operator that decisions depend on.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -16,6 +18,19 @@ pub struct Settings {
     /// Whether pods of roles that wait for others are created at once and wait inside, where the
     /// observer can let them go. Otherwise they are created when it is their turn.
     pub waits_inside: bool,
+    /// By what nodes say that they are about to go.
+    pub notices: NoticeRules,
+    /// The labels of spot nodes, which pods that others need avoid.
+    pub spot_labels: Vec<SpotLabel>,
+}
+
+/// A label of spot nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpotLabel {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
 }
 
 /// The agent: a program that the operator puts into pods.
@@ -59,6 +74,8 @@ impl Default for Settings {
             allows_exec: false,
             runs_scripts: false,
             waits_inside: true,
+            notices: NoticeRules::default(),
+            spot_labels: Vec::new(),
         }
     }
 }

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudgetSpec;
 use trainyard_api::{Progress, TrainingJob};
 
 use crate::local_state::LocalState;
+use crate::notice::Notice;
 use crate::registry::Frameworks;
 
-pub use crate::settings::{Agent, ObserverEndpoint, Settings};
+pub use crate::settings::{Agent, ObserverEndpoint, Settings, SpotLabel};
 
 /// Everything that is known about one job at one moment.
 pub struct View<'a> {
@@ -41,6 +43,9 @@ pub struct View<'a> {
     pub progress: Option<&'a Progress>,
     /// The state of nodes.
     pub nodes: &'a dyn Nodes,
+    /// The disruption budgets that concern the job. `None` as long as they or nodes have not been
+    /// listed, and where budgets may not be.
+    pub budgets: Option<&'a Budgets>,
     /// Settings of the operator.
     pub settings: &'a Settings,
     /// The time.
@@ -57,6 +62,11 @@ impl View<'_> {
             .map_or(NodeState::Up, |node| self.nodes.state(node))
     }
 
+    /// That the node of a pod is about to go, if it is.
+    pub(crate) fn notice(&self, row: &PodRow) -> Option<&Notice> {
+        self.nodes.notice(row.node.as_deref()?)
+    }
+
     /// When a moment in the future is; `None` beyond the end of the calendar.
     pub(crate) fn time_of(&self, instant: Instant) -> Option<Timestamp> {
         let away = instant.saturating_duration_since(self.instant);
@@ -69,8 +79,11 @@ pub trait Nodes {
     /// The state of a node.
     fn state(&self, name: &str) -> NodeState;
 
-    /// Whether somebody is about to take a node away: it was cordoned, or has a taint that says so.
-    fn is_cordoned(&self, name: &str) -> bool;
+    /// That a node is about to go, if it is.
+    fn notice(&self, name: &str) -> Option<&Notice>;
+
+    /// Returns true if the operator may see nodes, and has.
+    fn are_known(&self) -> bool;
 }
 
 /// The state of a node.
@@ -93,7 +106,11 @@ impl Nodes for AllUp {
         NodeState::Up
     }
 
-    fn is_cordoned(&self, _: &str) -> bool {
+    fn notice(&self, _: &str) -> Option<&Notice> {
+        None
+    }
+
+    fn are_known(&self) -> bool {
         false
     }
 }
@@ -214,6 +231,30 @@ pub struct ServiceRow {
     pub uid: Box<str>,
     /// Whether it is being deleted.
     pub terminating: bool,
+}
+
+/// The disruption budgets that concern a job.
+#[derive(Clone, Debug, Default)]
+pub struct Budgets {
+    /// Those whose controller, by UID, is this job.
+    pub own: Arc<Vec<BudgetRow>>,
+    /// Those in its namespace that are of no job.
+    pub foreign: Arc<Vec<BudgetRow>>,
+    /// Whether the operator may see nodes, and so when one is about to go.
+    pub sees_nodes: bool,
+}
+
+/// One disruption budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetRow {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its UID.
+    pub uid: Box<str>,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// Which pods it is about, and how many of them must stay.
+    pub spec: PodDisruptionBudgetSpec,
 }
 
 /// An object of somebody else that has a name this job needs.

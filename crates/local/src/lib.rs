@@ -14,8 +14,8 @@
 //!   schemas, CEL rules, status and scale;
 //! - list, watch, create, update, JSON and merge patches, deletion with finalizers and garbage
 //!   collection, admission in process, tokens and roles of service accounts;
-//! - one scheduler and one kubelet for all nodes, with the volumes, probes, hooks, limits and
-//!   restart policies of pods, their logs and `exec`.
+//! - one scheduler, one disruption controller and one kubelet for all nodes, with the volumes,
+//!   probes, hooks, limits and restart policies of pods, their logs and `exec`.
 //!
 //! Everything else is refused with the code of Kubernetes and a sentence: server-side apply,
 //! strategic merge patches, deletion of collections, attach, port forwarding. A feature is added
@@ -23,6 +23,7 @@
 //! cluster.
 
 pub mod api;
+mod budget;
 pub mod cluster;
 pub mod env;
 mod host;

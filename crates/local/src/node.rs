@@ -1,8 +1,9 @@
-//! Nodes: a scheduler, and a kubelet that runs pods as processes.
+//! Nodes: a scheduler, a disruption controller, and a kubelet that runs pods as processes.
 //!
 //! They talk to the API through a client only, as real ones do. Several nodes may be simulated on
 //! one machine: they have names, labels, taints and capacities of their own, and one kubelet.
 
+pub(crate) mod disruption;
 pub(crate) mod events;
 pub(crate) mod kubelet;
 pub(crate) mod names;
@@ -122,6 +123,7 @@ impl Node {
             });
         }
         tasks.spawn(writer.run());
+        tasks.spawn(disruption::run(client.clone(), options.environment.clone()));
         tasks.spawn(scheduler::run(client, options.environment, recorder));
         let running = kubelet.clone();
         tasks.spawn(async move { running.run().await });

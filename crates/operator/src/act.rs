@@ -1,6 +1,7 @@
 //! The writes. Each is sent only while this replica leads, has preconditions so that it does no
 //! harm if it is late, and updates the index when it is answered.
 
+mod budget;
 mod current;
 mod delete;
 mod exec_rbac;
@@ -141,7 +142,9 @@ impl Writer {
     ) -> ActionResults {
         // If the server refuses one child it refuses the others too, so the rest is not tried.
         let refused = Refused::new();
-        let needs_job = |action: &Action| action.creates() || matches!(action, Action::LabelPod { .. });
+        let needs_job = |action: &Action| {
+            action.creates() || matches!(action, Action::LabelPod { .. } | Action::CreateBudget)
+        };
         // Only a valid job has children to create.
         let frameworks = self.index.frameworks_for(decided_for);
         let job = actions
@@ -237,6 +240,15 @@ impl Writer {
             Action::DeleteService { name, uid } => {
                 let path = Path::service(namespace, &name);
                 self.delete_child(target, Kind::Service, path, &name, &uid, None)
+                    .await
+            }
+            Action::CreateBudget => match job {
+                Some(job) => self.create_budget(target, job).await,
+                None => Ok(()),
+            },
+            Action::DeleteBudget { name, uid } => {
+                let path = Path::budget(namespace, &name);
+                self.delete_child(target, Kind::Budget, path, &name, &uid, None)
                     .await
             }
             Action::DeleteJob => self.delete_job(target, version).await,

@@ -101,7 +101,7 @@ impl Pulse {
 impl Engine {
     /// Makes an engine. Nothing is watched or written before [`run`](Self::run).
     pub fn new(client: kube::Client, config: Config, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
-        let index = Arc::new(Index::new(&config.namespaces));
+        let index = Arc::new(Index::new(&config.namespaces).with_notices(config.settings.notices.clone()));
         let settings = SharedSettings::new(config.settings);
         let writer = Writer::new(
             client.clone(),

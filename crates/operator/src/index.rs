@@ -14,6 +14,7 @@
 //!   passed it and the row is missing, the object is deleted already.
 //! - A list removes only rows that are not newer than the list.
 
+mod budgets;
 mod children;
 mod declarations;
 mod entry;
@@ -35,15 +36,17 @@ use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus};
 use trainyard_contract::drain::DrainReport;
 use trainyard_contract::script::ScriptReport;
 use trainyard_core::local_state::{LocalState, ScriptTask};
+use trainyard_core::notice::NoticeRules;
 use trainyard_core::observe;
 use trainyard_core::registry::Registry;
-use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
+use trainyard_core::view::{BudgetRow, Budgets, Conflict, PodRow, Refusal, ServiceRow};
 
 use crate::clock::monotonic;
 use crate::nodes::{NodeFacts, NodeTable};
-use crate::slim::{JobObject, Malformed, Meta, SlimMeta, SlimNode, SlimPod, Version};
+use crate::slim::{JobObject, Malformed, Meta, SlimBudget, SlimMeta, SlimNode, SlimPod, Version};
 
 use entry::{Owner, ProgressReport, Uid};
+use rows::Rows;
 pub use watch_cursors::Kind;
 use watch_cursors::WatchCursors;
 
@@ -94,6 +97,8 @@ pub struct Snapshot {
     /// The progress that its programs last reported.
     pub progress: Option<Arc<Progress>>,
     pub nodes: NodeFacts,
+    /// The disruption budgets that concern it, as far as they are known.
+    pub budgets: Option<Budgets>,
     /// What only this process knows about it.
     pub local: LocalState,
 }
@@ -130,6 +135,8 @@ struct Inner {
     names: HashMap<JobKey, Uid>,
     owners: HashMap<Uid, Owner>,
     nodes: NodeTable,
+    /// Disruption budgets that are of no job, by their namespaces.
+    foreign_budgets: HashMap<Box<str>, Rows<BudgetRow>>,
     cursors: WatchCursors,
     phases: [i64; JobPhase::ALL.len()],
     /// Senders that count the changes of a job and its pods.
@@ -148,12 +155,20 @@ impl Index {
                 names: HashMap::new(),
                 owners: HashMap::new(),
                 nodes: NodeTable::default(),
+                foreign_budgets: HashMap::new(),
                 cursors: WatchCursors::new(namespaces),
                 phases: [0; JobPhase::ALL.len()],
                 followers: HashMap::new(),
                 listeners: Vec::new(),
             }),
         }
+    }
+
+    /// The same index, which hears by these rules that nodes are about to go.
+    #[must_use]
+    pub fn with_notices(self, rules: NoticeRules) -> Self {
+        self.lock().nodes.set_rules(rules);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -300,6 +315,7 @@ impl Index {
         if let Some(owner) = inner.owners.get_mut(owner) {
             match kind {
                 Kind::Pod => owner.pods.terminate(name, uid),
+                Kind::Budget => owner.budgets.terminate(name, uid),
                 _ => owner.services.terminate(name, uid),
             };
         }
@@ -480,7 +496,8 @@ impl Index {
         }
     }
 
-    /// Adds or updates a node. Returns the keys of jobs with pods on it, if its state changed.
+    /// Adds or updates a node. Returns the keys of jobs with pods on it, if its state changed, or
+    /// what it says about going.
     pub fn apply_node(&self, node: &SlimNode, source: Source) -> Vec<JobKey> {
         let mut inner = self.lock();
         let epoch = inner
@@ -496,13 +513,11 @@ impl Index {
     }
 
     /// Removes a node. Returns the keys of jobs with pods on it.
-    pub fn delete_node(&self, metadata: &Meta) -> Vec<JobKey> {
+    pub fn delete_node(&self, name: &str, version: Version) -> Vec<JobKey> {
         let mut inner = self.lock();
-        inner
-            .cursors
-            .record(Kind::Node, "", metadata.resource_version, Source::Watch);
-        inner.nodes.reach(metadata.resource_version);
-        let deleted = inner.nodes.delete(&metadata.name);
+        inner.cursors.record(Kind::Node, "", version, Source::Watch);
+        inner.nodes.reach(version);
+        let deleted = inner.nodes.delete(name);
         let affected = inner.on_nodes(deleted.as_slice());
         inner.notify_followers(&affected);
         affected
@@ -536,9 +551,28 @@ impl Index {
         changed
     }
 
-    /// Records that a list of a scope was refused. Its jobs are left alone until a list succeeds.
-    pub fn refused(&self, kind: Kind, scope: usize) {
-        self.lock().cursors.record_refusal(kind, scope);
+    /// Adds or updates a disruption budget. Returns the keys of jobs that it concerns, if anything
+    /// changed.
+    pub fn apply_budget(&self, budget: SlimBudget, source: Source) -> Vec<JobKey> {
+        self.lock().apply_budget(budget, source)
+    }
+
+    /// Removes a disruption budget. Returns the keys of jobs that it concerns.
+    pub fn delete_budget(&self, metadata: &Meta) -> Vec<JobKey> {
+        self.lock().delete_budget(metadata)
+    }
+
+    /// Records that a list of a scope was refused. Its jobs are left alone until a list succeeds,
+    /// unless it is one of nodes or budgets. Returns the keys to reconcile.
+    pub fn refused(&self, kind: Kind, scope: usize) -> Vec<JobKey> {
+        let mut inner = self.lock();
+        let is_new = inner.cursors.record_refusal(kind, scope);
+        // Nobody frees nodes that are not seen, so nothing may refuse evictions there.
+        if is_new && kind == Kind::Node {
+            inner.keys_with_budgets()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Records that the watch of a scope has reached a version without a change of our objects.
@@ -550,8 +584,8 @@ impl Index {
         }
     }
 
-    /// Returns true if everything but nodes has been listed completely, by lists that began no
-    /// earlier than `since`.
+    /// Returns true if everything but nodes and budgets has been listed completely, by lists that
+    /// began no earlier than `since`.
     pub fn is_listed_since(&self, since: Option<Instant>) -> bool {
         self.lock().cursors.is_listed_since(since)
     }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use trainyard_core::notice::{Notice, NoticeRules};
 use trainyard_core::view::{NodeState, Nodes, PodRow};
 
 use crate::slim::{SlimNode, Version};
@@ -11,6 +12,8 @@ use crate::slim::{SlimNode, Version};
 #[derive(Debug, Default)]
 pub(crate) struct NodeTable {
     nodes: HashMap<Arc<str>, Entry>,
+    /// By what nodes say that they are about to go.
+    rules: NoticeRules,
     /// One copy of every name that pods refer to.
     names: HashSet<Arc<str>>,
     /// How many names there were after unused ones were last dropped.
@@ -22,12 +25,16 @@ pub(crate) struct NodeTable {
 #[derive(Debug)]
 struct Entry {
     state: NodeState,
-    cordoned: bool,
+    notice: Option<Arc<Notice>>,
     version: Version,
     epoch: u32,
 }
 
 impl NodeTable {
+    pub(crate) fn set_rules(&mut self, rules: NoticeRules) {
+        self.rules = rules;
+    }
+
     /// Returns the one copy of a node's name.
     pub(crate) fn intern(&mut self, name: Arc<str>) -> Arc<str> {
         if let Some(known) = self.names.get(&name) {
@@ -41,9 +48,10 @@ impl NodeTable {
         name
     }
 
-    /// Takes a node. Returns its name if its state has changed.
+    /// Takes a node. Returns its name if its state has changed, or what it says about
+    /// going.
     pub(crate) fn apply(&mut self, node: &SlimNode, epoch: u32) -> Option<Arc<str>> {
-        let state = node.state();
+        let (state, notice) = (node.state(), node.notice(&self.rules).map(Arc::new));
         let version = node.metadata.resource_version;
         if let Some(entry) = self.nodes.get_mut(&*node.metadata.name)
             && version < entry.version
@@ -52,18 +60,21 @@ impl NodeTable {
             return None;
         }
         let known = self.nodes.get_key_value(&*node.metadata.name);
-        let (name, before) = match known {
-            Some((name, entry)) => (name.clone(), entry.state),
-            None => (Arc::from(&*node.metadata.name), NodeState::Up),
+        let (name, is_news) = match known {
+            Some((name, entry)) => (name.clone(), entry.state != state || entry.notice != notice),
+            None => (
+                Arc::from(&*node.metadata.name),
+                state != NodeState::Up || notice.is_some(),
+            ),
         };
         let entry = Entry {
             state,
-            cordoned: node.is_cordoned(),
+            notice,
             version,
             epoch,
         };
         self.nodes.insert(name.clone(), entry);
-        (state != before).then_some(name)
+        is_news.then_some(name)
     }
 
     /// Removes a node. Returns its name if it was known.
@@ -105,6 +116,7 @@ impl NodeTable {
     pub(crate) fn facts<'a>(&self, pods: impl Iterator<Item = (&'a PodRow, Version)>) -> NodeFacts {
         let mut facts = NodeFacts::default();
         let Some(reached) = self.reached else { return facts };
+        facts.are_known = true;
         let mut last: Option<&Arc<str>> = None;
         for (pod, version) in pods {
             let Some(name) = &pod.node else { continue };
@@ -112,8 +124,8 @@ impl NodeTable {
                 continue;
             }
             let known = self.nodes.get(name);
-            if known.is_some_and(|entry| entry.cordoned) {
-                facts.put_cordoned(name);
+            if let Some(notice) = known.and_then(|entry| entry.notice.as_ref()) {
+                facts.put_notice(name, notice);
             }
             match known.map(|entry| entry.state) {
                 Some(NodeState::Up) => last = Some(name),
@@ -127,11 +139,12 @@ impl NodeTable {
     }
 }
 
-/// The states of the nodes of one job's pods.
+/// The states of the nodes of one job's pods, and what they say about going.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     not_up: Vec<(Arc<str>, NodeState)>,
-    cordoned: Vec<Arc<str>>,
+    notices: Vec<(Arc<str>, Arc<Notice>)>,
+    are_known: bool,
 }
 
 impl NodeFacts {
@@ -141,9 +154,9 @@ impl NodeFacts {
         }
     }
 
-    fn put_cordoned(&mut self, name: &Arc<str>) {
-        if !self.cordoned.contains(name) {
-            self.cordoned.push(name.clone());
+    fn put_notice(&mut self, name: &Arc<str>, notice: &Arc<Notice>) {
+        if !self.notices.iter().any(|(known, _)| known == name) {
+            self.notices.push((name.clone(), notice.clone()));
         }
     }
 }
@@ -154,7 +167,12 @@ impl Nodes for NodeFacts {
         known.map_or(NodeState::Up, |(_, state)| *state)
     }
 
-    fn is_cordoned(&self, name: &str) -> bool {
-        self.cordoned.iter().any(|known| &**known == name)
+    fn notice(&self, name: &str) -> Option<&Notice> {
+        let known = self.notices.iter().find(|(known, _)| &**known == name);
+        known.map(|(_, notice)| &**notice)
+    }
+
+    fn are_known(&self) -> bool {
+        self.are_known
     }
 }

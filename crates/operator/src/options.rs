@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 
 use clap::builder::RangedU64ValueParser;
-use trainyard_api::validate::object_name_problem;
+use trainyard_api::validate::{label_key_problem, label_value_problem, object_name_problem};
 use trainyard_core::foreign::ForeignKind;
-use trainyard_core::view::Settings;
+use trainyard_core::notice::{NoticeRules, TaintRule};
+use trainyard_core::view::{Settings, SpotLabel};
 
 use crate::agent;
 
@@ -136,6 +137,44 @@ pub struct Options {
     )]
     pub compat: Vec<String>,
 
+    /// A taint by which nodes say that they are about to go, besides those of common autoscalers
+    /// and providers, and how many seconds pods have from then on; without SECONDS, as long as
+    /// their job says. It counts with the effects `NoSchedule` and `NoExecute`. May be given
+    /// several times, or as a list with commas.
+    #[arg(
+        long = "node-notice",
+        env = "TRAINYARD_NODE_NOTICE",
+        value_name = "KEY[=SECONDS]",
+        value_delimiter = ',',
+        value_parser = node_notice
+    )]
+    pub node_notices: Vec<TaintRule>,
+
+    /// The annotation in which a node that is cordoned or has such a taint says when it goes, as a
+    /// time in RFC 3339. May be given several times, or as a list with commas: the earliest time
+    /// holds.
+    #[arg(
+        long = "node-notice-annotation",
+        env = "TRAINYARD_NODE_NOTICE_ANNOTATION",
+        value_name = "NAME",
+        value_delimiter = ',',
+        value_parser = label_key_or_nothing,
+        default_value = "trainyard.dev/leave-by"
+    )]
+    pub node_notice_annotations: Vec<String>,
+
+    /// A label of nodes that may be taken away at any time, such as spot machines. Pods that others
+    /// need (rank 0, launchers, parameter servers, schedulers) are put elsewhere if there is room.
+    /// Pods that exist are not moved. May be given several times, or as a list with commas.
+    #[arg(
+        long = "spot-label",
+        env = "TRAINYARD_SPOT_LABEL",
+        value_name = "KEY=VALUE",
+        value_delimiter = ',',
+        value_parser = spot_label
+    )]
+    pub spot_labels: Vec<SpotLabel>,
+
     /// How many jobs are worked on at once. Requests to the server are limited apart from this.
     #[arg(
         long,
@@ -156,7 +195,24 @@ impl Options {
             allows_exec: self.allow_exec,
             runs_scripts: self.scripts != Scripts::Off,
             waits_inside: true,
+            notices: self.notices(),
+            spot_labels: {
+                let labels = self.spot_labels.iter();
+                labels.filter(|label| !label.key.is_empty()).cloned().collect()
+            },
         }
+    }
+
+    /// By what nodes say that they are about to go. A taint that is known is given other seconds.
+    fn notices(&self) -> NoticeRules {
+        let mut taints = NoticeRules::default().taints;
+        for rule in self.node_notices.iter().filter(|rule| !rule.key.is_empty()) {
+            taints.retain(|known| known.key != rule.key);
+            taints.push(rule.clone());
+        }
+        let mut annotations = self.node_notice_annotations.clone();
+        annotations.retain(|name| !name.is_empty());
+        NoticeRules { taints, annotations }
     }
 
     /// Whether requests may have scripts.
@@ -263,6 +319,44 @@ pub fn namespace_name(name: &str) -> Result<String, String> {
     )
 }
 
+/// Reads a taint and its seconds. A variable that is set to nothing is no taint.
+pub fn node_notice(text: &str) -> Result<TaintRule, String> {
+    let (key, seconds) = match text.split_once('=') {
+        Some((key, seconds)) => (key, Some(seconds)),
+        None => (text, None),
+    };
+    let number = |seconds: &str| {
+        let number = seconds.parse().ok().filter(|number| *number >= 0);
+        number.ok_or_else(|| format!("{seconds:?} is no number of seconds"))
+    };
+    Ok(TaintRule {
+        key: label_key_or_nothing(key)?,
+        seconds: seconds.map(number).transpose()?,
+    })
+}
+
+/// Reads a label and its value. A variable that is set to nothing is no label.
+pub fn spot_label(text: &str) -> Result<SpotLabel, String> {
+    let (key, value) = match text.split_once('=') {
+        Some(parts) => parts,
+        None if text.is_empty() => ("", ""),
+        None => return Err("say it as KEY=VALUE".to_owned()),
+    };
+    label_value_problem(value).map_or(Ok(()), |problem| Err(format!("{value:?} {problem}")))?;
+    Ok(SpotLabel {
+        key: label_key_or_nothing(key)?,
+        value: value.to_owned(),
+    })
+}
+
+/// Reads the key of a label, a taint or an annotation, or nothing.
+pub fn label_key_or_nothing(key: &str) -> Result<String, String> {
+    match label_key_problem(key) {
+        Some(problem) if !key.is_empty() => Err(format!("{key:?} {problem}")),
+        _ => Ok(key.to_owned()),
+    }
+}
+
 /// Reads the name of a namespace, or of none: a variable that is set to nothing is as good as one
 /// that is not set.
 fn namespace_or_nothing(name: &str) -> Result<String, String> {
@@ -307,6 +401,60 @@ mod tests {
         ]);
         assert!(options.leader_elect && !options.webhooks);
         assert_eq!(options.namespaces(), ["a", "b"]);
+    }
+
+    #[test]
+    fn nodes_may_say_by_other_taints_that_they_go() {
+        let settings = parse(&[
+            "--node-notice=example.org/going=90,example.org/leaving",
+            "--node-notice=cloud.google.com/impending-node-termination=20",
+            "--node-notice-annotation=example.org/until",
+            "--spot-label=spot=true,example.org/kind=cheap",
+        ])
+        .settings();
+        let seconds = |key: &str| {
+            let rules = settings.notices.taints.iter().filter(|rule| rule.key == key);
+            rules.map(|rule| rule.seconds).collect::<Vec<_>>()
+        };
+        assert_eq!(seconds("example.org/going"), [Some(90)]);
+        assert_eq!(seconds("example.org/leaving"), [None]);
+        assert_eq!(seconds("cloud.google.com/impending-node-termination"), [Some(20)]);
+        assert_eq!(
+            seconds("ToBeDeletedByClusterAutoscaler"),
+            [None],
+            "it is known as before"
+        );
+        assert_eq!(settings.notices.annotations, ["example.org/until"]);
+        let labels = settings.spot_labels.iter();
+        let labels: Vec<_> = labels.map(|label| (&*label.key, &*label.value)).collect();
+        assert_eq!(labels, [("spot", "true"), ("example.org/kind", "cheap")]);
+    }
+
+    #[test]
+    fn nodes_say_that_they_go_as_is_usual_unless_somebody_says_otherwise() {
+        assert_eq!(parse(&[]).settings().notices, NoticeRules::default());
+        let empty = parse(&["--node-notice=", "--spot-label="]).settings();
+        assert_eq!(
+            empty.notices,
+            NoticeRules::default(),
+            "a variable that is set to nothing"
+        );
+        assert!(empty.spot_labels.is_empty());
+    }
+
+    #[test]
+    fn what_no_node_can_say_is_refused_at_once() {
+        for (argument, problem) in [
+            ("--node-notice=a b", "\"a b\" is no key of a label"),
+            ("--node-notice=going=soon", "\"soon\" is no number of seconds"),
+            ("--node-notice=going=-1", "\"-1\" is no number of seconds"),
+            ("--node-notice-annotation=/x", "\"/x\" is no key of a label"),
+            ("--spot-label=spot", "say it as KEY=VALUE"),
+            ("--spot-label=spot=a b", "\"a b\" is no value of a label"),
+        ] {
+            let said = refused(argument);
+            assert!(said.contains(problem), "{said}");
+        }
     }
 
     fn refused(argument: &str) -> String {

@@ -155,6 +155,7 @@ impl Reconciler {
             refusal: snapshot.refusal.as_deref(),
             progress: snapshot.progress.as_deref(),
             nodes: &snapshot.nodes,
+            budgets: snapshot.budgets.as_ref(),
             settings: &self.writer.settings(),
             now,
             instant: monotonic(),

@@ -215,6 +215,7 @@ impl ScaleRequests {
             refusal: snapshot.refusal.as_deref(),
             progress: snapshot.progress.as_deref(),
             nodes: &snapshot.nodes,
+            budgets: None,
             settings: &self.context.settings.now(),
             now,
             instant: monotonic(),

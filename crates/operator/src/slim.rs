@@ -4,6 +4,7 @@
 //! A pod has some kilobytes as the server sends it, most of them `managedFields` and a spec that we
 //! wrote ourselves. It becomes a row of a hundred bytes.
 
+mod budget;
 mod job;
 mod node;
 mod pod;
@@ -14,6 +15,7 @@ use trainyard_api::names::{LABEL_MANAGED_BY, MANAGED_BY};
 use trainyard_core::passed_on::PassedOn;
 use trainyard_core::view::ServiceRow;
 
+pub use budget::SlimBudget;
 pub use job::{JobObject, Malformed};
 pub(crate) use job::{MetadataAnswer, version};
 pub use node::SlimNode;

@@ -1,9 +1,11 @@
-//! The watches of jobs, pods, Services and nodes, which feed the index and the queue.
+//! The watches of jobs, pods, Services, nodes and disruption budgets, which feed the index and the
+//! queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -14,7 +16,7 @@ use crate::controller::Queue;
 use crate::index::{Index, JobKey, Kind, Source};
 use crate::listwatch::{Error, Sink, Target, follow};
 use crate::metrics::{self, Metrics};
-use crate::slim::{JobObject, SlimMeta, SlimNode, SlimPod, Version, selector};
+use crate::slim::{JobObject, SlimBudget, SlimMeta, SlimNode, SlimPod, Version, selector};
 
 pub(crate) struct Watches {
     client: kube::Client,
@@ -106,6 +108,13 @@ fn targets(namespaces: &[String]) -> Vec<(Kind, usize, Target)> {
                 children.clone(),
                 true,
             ),
+            // Also those of others, which may select our pods.
+            target(
+                Kind::Budget,
+                PodDisruptionBudget::url_path(&(), namespace),
+                None,
+                false,
+            ),
         ]);
     }
     let nodes = Target {
@@ -148,6 +157,12 @@ impl Feeder {
             (Kind::Node, Some(403)) if first => {
                 tracing::warn!(
                     "nodes may not be watched: pods of nodes that are down are not noticed ({error})"
+                );
+            }
+            (Kind::Budget, Some(403)) if first => {
+                tracing::warn!(
+                    "disruption budgets may not be watched: jobs get none, and `kubectl drain` does not wait for their \
+                     checkpoints ({error})"
                 );
             }
             (Kind::Job, Some(404)) if first => {
@@ -200,6 +215,12 @@ impl Sink for Feeder {
                 self.queue.extend(self.index.apply_node(&node, source));
                 node.metadata.resource_version
             }
+            Kind::Budget => {
+                let budget: SlimBudget = serde_json::from_str(json)?;
+                let version = budget.metadata.resource_version;
+                self.queue.extend(self.index.apply_budget(budget, source));
+                version
+            }
         })
     }
 
@@ -210,10 +231,13 @@ impl Sink for Feeder {
             return Ok(job.version());
         }
         let SlimMeta { metadata } = serde_json::from_str(json)?;
-        if self.kind == Kind::Node {
-            self.queue.extend(self.index.delete_node(&metadata));
-        } else {
-            self.enqueue(self.index.delete_child(self.kind, &metadata));
+        match self.kind {
+            Kind::Node => {
+                let version = metadata.resource_version;
+                self.queue.extend(self.index.delete_node(&metadata.name, version));
+            }
+            Kind::Budget => self.queue.extend(self.index.delete_budget(&metadata)),
+            kind => self.enqueue(self.index.delete_child(kind, &metadata)),
         }
         Ok(metadata.resource_version)
     }
@@ -228,7 +252,7 @@ impl Sink for Feeder {
     }
 
     fn refused(&self) {
-        self.index.refused(self.kind, self.scope);
+        self.queue.extend(self.index.refused(self.kind, self.scope));
         self.listed.send_modify(|number| *number += 1);
     }
 
@@ -242,6 +266,7 @@ impl Sink for Feeder {
             Kind::Pod => metrics::Kind::Pod,
             Kind::Service => metrics::Kind::Service,
             Kind::Node => metrics::Kind::Node,
+            Kind::Budget => metrics::Kind::PodDisruptionBudget,
         });
         if let Some(error) = error {
             self.log_failure(error);

@@ -2,7 +2,7 @@
 //!
 //! | field                                                     | may change                      |
 //! |-----------------------------------------------------------|---------------------------------|
-//! | `suspend`, the two TTLs, `activeDeadlineSeconds`            | always                          |
+//! | `suspend`, the two TTLs, `activeDeadlineSeconds`, `drainTimeoutSeconds` | always              |
 //! | `elastic`, but for its role                                 | always; present or absent: while suspended |
 //! | `backoffLimit`                                              | always upwards                  |
 //! | `replicas` and `template` of a role                         | while suspended; always with `updatePolicy: Roll` |
@@ -233,6 +233,9 @@ fn run_policy(old: &TrainingJobSpec, new: &TrainingJobSpec, stage: Stage, errors
     errors.extend(problem.map(|problem| FieldError::new("spec.runPolicy.backoffLimit", problem)));
     if stage == Stage::Ended && before.active_deadline_seconds != after.active_deadline_seconds {
         errors.push(FieldError::new("spec.runPolicy.activeDeadlineSeconds", ENDED));
+    }
+    if stage == Stage::Ended && before.drain_timeout_seconds != after.drain_timeout_seconds {
+        errors.push(FieldError::new("spec.runPolicy.drainTimeoutSeconds", ENDED));
     }
 }
 

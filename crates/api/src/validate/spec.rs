@@ -182,6 +182,7 @@ fn run_policy(run: &RunPolicy, errors: &mut Vec<FieldError>) {
         ("ttlSecondsAfterFinished", run.ttl_seconds_after_finished, 0),
         ("ttlSecondsAfterFailed", run.ttl_seconds_after_failed, 0),
         ("activeDeadlineSeconds", run.active_deadline_seconds, 1),
+        ("drainTimeoutSeconds", run.drain_timeout_seconds, 0),
         ("backoffLimit", run.backoff_limit.map(i64::from), 0),
     ];
     for (field, value, least) in least {

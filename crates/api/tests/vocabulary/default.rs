@@ -146,12 +146,14 @@ fn any_spec() -> impl Strategy<Value = TrainingJobSpec> {
         CleanPodPolicy::None,
     ]);
     let seconds = || of(any::<i64>());
-    let run = (of(clean), seconds(), seconds(), seconds(), of(any::<i32>())).prop_map(|run| RunPolicy {
-        clean_pod_policy: run.0,
-        ttl_seconds_after_finished: run.1,
-        ttl_seconds_after_failed: run.2,
-        active_deadline_seconds: run.3,
-        backoff_limit: run.4,
+    let times = (seconds(), seconds(), seconds(), seconds());
+    let run = (of(clean), times, of(any::<i32>())).prop_map(|(clean, times, limit)| RunPolicy {
+        clean_pod_policy: clean,
+        ttl_seconds_after_finished: times.0,
+        ttl_seconds_after_failed: times.1,
+        active_deadline_seconds: times.2,
+        drain_timeout_seconds: times.3,
+        backoff_limit: limit,
         update_policy: None,
     });
     let options = of(any::<i32>()).prop_map(|port| PytorchOptions {

@@ -81,6 +81,13 @@ fn job_rules(settings: &Settings) -> Value {
             "resources": ["pods", "services"],
             "verbs": ["get", "list", "watch", "create", "patch", "delete"],
         }),
+        // Deleted also where none is made: without an agent, or nodes, evictions must not wait.
+        rule(
+            "policy",
+            "poddisruptionbudgets",
+            None,
+            &["list", "watch", "create", "delete"],
+        ),
         event_rule(),
     ];
     if settings.agent {

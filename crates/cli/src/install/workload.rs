@@ -130,6 +130,7 @@ fn args(settings: &Settings) -> Vec<String> {
     if settings.scripts != Scripts::Off {
         args.push(format!("--scripts={}", settings.scripts.as_str()));
     }
+    args.extend(settings.node_flags.iter().cloned());
     args.extend(
         settings
             .watch_namespaces

@@ -73,6 +73,7 @@ impl LocalCluster {
                 // No image is pulled and pods are bound at once, so creating pods early gains
                 // nothing, and they would take what others need.
                 waits_inside: false,
+                ..Settings::default()
             },
             concurrency: CONCURRENCY,
             instance: "trainyard-run".to_owned(),

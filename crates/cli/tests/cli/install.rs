@@ -494,6 +494,27 @@ fn other_operators_kinds_cost_rights_only_where_they_are_served() {
 }
 
 #[test]
+fn an_operator_is_told_by_what_nodes_say_that_they_go() {
+    let args = |line: &str| {
+        let objects = objects(line);
+        let operator = find(&objects, "Deployment", "trainyard-operator");
+        list(operator, "/spec/template/spec/containers/0/args").to_vec()
+    };
+    let told = args(
+        "install --node-notice=going=90,leaving --node-notice=gone --node-notice-annotation=until --spot-label=spot=true",
+    );
+    for flag in [
+        "--node-notice=going=90,leaving,gone",
+        "--node-notice-annotation=until",
+        "--spot-label=spot=true",
+    ] {
+        assert!(told.contains(&json!(flag)), "{flag}: {told:?}");
+    }
+    let plain = json!(args("install")).to_string();
+    assert!(!plain.contains("node-notice") && !plain.contains("spot"));
+}
+
+#[test]
 fn objects_of_other_operators_are_checked_by_the_webhook() {
     let objects = objects("install --compat=kubeflow-mpi");
     let validating = find(&objects, "ValidatingWebhookConfiguration", "trainyard");

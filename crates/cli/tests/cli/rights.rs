@@ -46,6 +46,7 @@ fn rights_are_those_that_are_used() {
         ("", "pods", "get"),
         ("", "services", "get list watch create patch delete"),
         ("", "nodes", read),
+        ("policy", "poddisruptionbudgets", "list watch create delete"),
         (
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations",

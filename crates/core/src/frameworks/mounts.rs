@@ -54,7 +54,10 @@ pub(super) fn check(
 ) -> Vec<FieldError> {
     let elastic = job.spec.elastic_role().and_then(|role| job.spec.roles.get(role));
     let is_rigid = elasticity == Elasticity::Rigid;
-    let may_leave = |role: &RoleSpec| elastic.is_some_and(|elastic| is_rigid || ptr::eq(elastic, role));
+    let run = job.spec.run_policy.as_ref();
+    let is_drained = run.is_some_and(|run| run.drain_timeout_seconds.is_some());
+    let may_leave =
+        |role: &RoleSpec| is_drained || elastic.is_some_and(|elastic| is_rigid || ptr::eq(elastic, role));
     let mut errors = Vec::new();
     let mounted = containers(job).filter(|(.., container)| container.volume_mounts.is_some());
     for (at, role, container) in mounted {

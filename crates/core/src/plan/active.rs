@@ -6,8 +6,8 @@ use trainyard_api::{Accepted, ConditionType, JobPhase, Reason, RolePhase, Traini
 
 use super::verdict::{Outcome, deadline, finish, outcome};
 use super::{
-    Objection, Plan, children, dependent, earliest, event, group, objections, restarts, roles, roll, size,
-    unrecorded,
+    Objection, Plan, budget, children, dependent, earliest, event, group, objections, restarts, roles, roll,
+    size, unrecorded,
 };
 use crate::assess::{Assessment, Attempt, assess};
 use crate::deduce;
@@ -34,10 +34,12 @@ pub(super) fn plan(
             .events
             .extend(objections::reject(&mut status, objection, view.now)),
     }
-    if let Some(resize) = resize.filter(|_| objection.is_none()) {
+    let resize = resize.filter(|_| objection.is_none());
+    if let Some(resize) = resize {
         size::record(job, view, resize, &mut status, &mut plan);
         plan.wake_at = resize.wake_at;
         plan.waits.unacknowledged_since = resize.unacknowledged_since;
+        plan.waits.put_off_since = resize.put_off_since;
     }
     report_resumed(view, &mut plan);
     let phase_before = status.phase;
@@ -46,7 +48,8 @@ pub(super) fn plan(
     size::reset_roles(job, &mut status);
 
     // Assess the pods, then the roles.
-    let mut assessment = assess(job, view, &status, attempt);
+    let evaded = resize.and_then(|resize| resize.evaded.as_ref());
+    let mut assessment = assess(job, view, &status, attempt, evaded);
     if objection.is_none() {
         roll::choose_outdated(job, view, &mut assessment);
     }
@@ -83,10 +86,13 @@ pub(super) fn plan(
             }
             record_phase(view, &mut status, phase, objection);
             children::plan(job, view, &mut assessment, &mut status, objection, &mut plan);
+            plan.at_once.extend(budget::correction(job, view));
             let is_news = phase_before != Some(JobPhase::Running) && phase == JobPhase::Running;
             if is_news && !is_child(view.job) {
                 plan.events.push(all_running_event(job));
             }
+            plan.events
+                .extend(budget::conflict(job, view).filter(|_| is_news));
         }
     }
 
@@ -267,6 +273,16 @@ fn record_phase(
     objection: Option<&Objection>,
 ) {
     status.phase = Some(phase);
+    let leaves = status.scaling.as_deref().filter(|scaling| scaling.evades());
+    let leaves = leaves.and_then(|scaling| scaling.message.as_deref());
+    if let (JobPhase::Running, Some(why)) = (phase, leaves) {
+        let (reason, message) = (
+            Reason::Draining,
+            format!("All roles run, and pods are to leave: {why}."),
+        );
+        set_condition(status, ConditionType::Running, true, reason, message, view.now);
+        return;
+    }
     let (running, reason, message) = match phase {
         JobPhase::Running => (true, Reason::AllRolesRunning, "All roles run."),
         JobPhase::Scaling if size::runs_on(status) => (

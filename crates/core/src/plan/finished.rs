@@ -2,7 +2,7 @@
 
 use trainyard_api::{CleanPodPolicy, JobPhase};
 
-use super::{Plan, after, earliest, exec_right};
+use super::{Plan, after, budget, earliest, exec_right};
 use crate::assess::pod_deletion;
 use crate::model::Action;
 use crate::status::{time, write};
@@ -41,6 +41,7 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     };
     let mut at_once = clean(view, policy);
     at_once.extend(exec_right::withdrawal(view));
+    at_once.extend(budget::withdrawal(view));
     Plan {
         at_once,
         status: write(old, status),

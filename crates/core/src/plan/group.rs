@@ -8,12 +8,12 @@ use trainyard_api::{
     TrainingJobStatus,
 };
 
-use crate::assess::Assessment;
+use crate::assess::{Assessment, NewRestart};
 use crate::group_restart::{Beginning, has_former, positions};
 use crate::job::Job;
 use crate::model::PodKey;
-use crate::scaling;
-use crate::view::View;
+use crate::scaling::{self, Evaded};
+use crate::view::{PodRow, View};
 
 /// Finds the pods that have to start anew because of an end that is counted now. Further ends of
 /// such pods came of that end: all of them cost one unit.
@@ -23,6 +23,9 @@ pub(super) fn choose(
     status: &TrainingJobStatus,
     assessment: &mut Assessment<'_>,
 ) -> Option<Beginning> {
+    if let Some(evaded) = assessment.evaded.clone() {
+        return choose_evaded(view, status, assessment, &evaded);
+    }
     let scope_of = |role: usize| {
         job.roles
             .get(role)
@@ -60,6 +63,54 @@ pub(super) fn choose(
         roles,
         first,
         leave: leave.flatten().map(Box::new),
+    })
+}
+
+/// Finds the pods that start anew because they have left nodes which are about to go: all of them
+/// are one disruption.
+fn choose_evaded(
+    view: &View<'_>,
+    status: &TrainingJobStatus,
+    assessment: &mut Assessment<'_>,
+    evaded: &Evaded,
+) -> Option<Beginning> {
+    let has_ended = |role: &usize| {
+        let written = status.roles.get(*role);
+        written.is_some_and(|role| role.phase.is_terminal())
+    };
+    let roles: BTreeSet<usize> = evaded
+        .roles
+        .iter()
+        .copied()
+        .filter(|role| !has_ended(role))
+        .collect();
+    let on_node = |row: &PodRow| {
+        let node = row.node.as_deref();
+        view.notice(row).is_some() || node.is_some_and(|node| evaded.nodes.iter().any(|known| known == node))
+    };
+    let ends = assessment.new_restarts.iter();
+    let of_them = ends.filter(|end| evaded.pods.contains(&end.ended.key));
+    let order = |end: &&NewRestart<'_>| {
+        let key = end.ended.key;
+        (
+            !end.ended.row.is_some_and(on_node),
+            !roles.contains(&key.role),
+            key,
+        )
+    };
+    let first = of_them.min_by_key(order)?.ended.key;
+    for end in &mut assessment.new_restarts {
+        let key = end.ended.key;
+        if key == first {
+            (end.consequence_of, end.cause) = (None, RestartCause::Disruption);
+        } else if evaded.pods.contains(&key) || roles.contains(&key.role) {
+            (end.consequence_of, end.cause) = (Some(first), RestartCause::Disruption);
+        }
+    }
+    (!roles.is_empty()).then_some(Beginning {
+        roles,
+        first,
+        leave: None,
     })
 }
 

@@ -37,7 +37,9 @@ pub(super) fn measure(view: &View<'_>, plan: &mut Plan) {
     let Some(status) = plan.status.status().filter(|_| plan.drain.seconds.is_some()) else {
         return;
     };
-    if status.scaling.as_deref().is_some_and(Scaling::restarts_all) {
+    let restarts = status.restarts.as_ref();
+    let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
+    if starts_anew || status.scaling.as_deref().is_some_and(Scaling::restarts_all) {
         plan.drain.steps_lost = steps_since_checkpoint(view, status);
     }
 }
@@ -138,6 +140,10 @@ fn left_event(job: &Job<'_>, view: &View<'_>, before: &Scaling, resize: &Resize)
 
 fn news(scaling: &Scaling, what: &str) -> JobEvent {
     let Scaling { from, to, .. } = scaling;
+    if scaling.evades() {
+        let why = scaling.message.as_deref().unwrap_or_default();
+        return event(false, Reason::Draining, format!("{why}: {what}."));
+    }
     event(
         false,
         Reason::Scaling,

@@ -16,6 +16,7 @@ use crate::job::Job;
 use crate::model::{Action, JobEvent, PodKey};
 use crate::replacements;
 use crate::restart::{self, End, is_expected};
+use crate::scaling::Evaded;
 use crate::status::{condition, time};
 use crate::view::{PodRow, View};
 
@@ -47,7 +48,8 @@ pub(super) fn count(
         if let Some(first) = end.consequence_of {
             count_consequence(job, &mut restarts, &mut incidents, first, end, view.now);
         } else {
-            let record = record_of(job, view, status, end);
+            let mut record = record_of(job, view, status, end);
+            explain_evaded(assessment.evaded.as_ref(), end, &mut record.1);
             count_first(job, &mut restarts, &mut incidents, end, record);
         }
         let NewRestart { ended, cause, .. } = end;
@@ -244,6 +246,17 @@ fn record_of(
     (view.now, record)
 }
 
+/// Writes down that a pod has left a node which is about to go.
+fn explain_evaded(evaded: Option<&Evaded>, end: &NewRestart<'_>, record: &mut RestartRecord) {
+    if let Some(evaded) = evaded.filter(|evaded| evaded.pods.contains(&end.ended.key)) {
+        Reason::NodeDrained.as_str().clone_into(&mut record.reason);
+        record.exit_code = None;
+        if record.node.is_none() {
+            record.node = evaded.nodes.first().cloned();
+        }
+    }
+}
+
 /// Writes how long a job did not run into the records of what kept it from that, now that it runs.
 pub(super) fn record_outage(view: &View<'_>, status: &mut TrainingJobStatus) {
     let since = condition(status, ConditionType::Running, false);
@@ -297,7 +310,13 @@ fn report(
         &ends_where(|end| end.consequence_of.is_none() && !is_expected(end.cause)),
         &[],
     ) {
-        status.root_cause = Some(root_cause(job, &first));
+        let mut found = root_cause(job, &first);
+        let evaded = assessment.evaded.as_ref();
+        if let Some(evaded) = evaded.filter(|evaded| evaded.pods.contains(&first.key)) {
+            found.reason = Some(Reason::NodeDrained.as_str().to_owned());
+            found.message = Some(evaded.why.clone());
+        }
+        status.root_cause = Some(found);
     }
     // An expected end causes nothing. It is reported only if there is nothing else to report.
     let (bad, mut expected) = (
@@ -321,31 +340,20 @@ fn report(
         Some(group) => group::describe(job, group, restarts),
         None => describe_replacement(due, withheld),
     };
-    plan.events.push(replaced_event(
-        job,
-        restarts,
-        &first,
-        ends.len(),
-        &outcome,
-        warning,
-    ));
+    let evaded = assessment.evaded.as_ref();
+    let evaded = evaded.filter(|evaded| evaded.pods.contains(&first.key));
+    let (what, warning) = match evaded {
+        Some(evaded) => (evaded.why.clone(), false),
+        None => (describe(job, &first) + &and_others(ends.len()), warning),
+    };
+    plan.events
+        .push(replaced_event(job, restarts, &what, &outcome, warning));
 }
 
-fn replaced_event(
-    job: &Job<'_>,
-    restarts: &Restarts,
-    first: &Ended<'_>,
-    pods: usize,
-    outcome: &str,
-    warning: bool,
-) -> JobEvent {
+fn replaced_event(job: &Job<'_>, restarts: &Restarts, what: &str, outcome: &str, warning: bool) -> JobEvent {
     let message = format!(
-        "{}{}: {outcome}. Failures so far: {} of {} allowed; disruptions: {}.",
-        describe(job, first),
-        and_others(pods),
-        restarts.failures,
-        job.backoff_limit,
-        restarts.disruptions
+        "{what}: {outcome}. Failures so far: {} of {} allowed; disruptions: {}.",
+        restarts.failures, job.backoff_limit, restarts.disruptions
     );
     event(warning, Reason::PodReplaced, message)
 }

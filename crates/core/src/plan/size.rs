@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use trainyard_api::names::{LABEL_JOB, LABEL_ROLE};
 use trainyard_api::{
-    ConditionType, JobPhase, Reason, Refill, RolePhase, RoleStatus, Scaling, TrainingJobStatus,
+    ConditionType, JobPhase, Reason, Refill, RestartedRole, RolePhase, RoleStatus, Scaling, TrainingJobStatus,
 };
 
 use super::{Plan, after, event, group, leave};
@@ -26,12 +26,6 @@ pub(super) fn record(
     status: &mut TrainingJobStatus,
     plan: &mut Plan,
 ) {
-    let Some(role) = job.elastic.and_then(|elastic| job.roles.get(elastic.role)) else {
-        return;
-    };
-    status.replicas = Some(role.replicas());
-    status.target_replicas = resize.target.or(status.target_replicas);
-    status.selector = Some(format!("{LABEL_JOB}={},{LABEL_ROLE}={}", job.name, role.name));
     let before = std::mem::replace(&mut status.scaling, resize.scaling.clone().map(Box::new));
     if let Some(before) = &before {
         leave::report(job, view, before, resize, plan);
@@ -39,6 +33,12 @@ pub(super) fn record(
     if let Some(scaling) = &resize.scaling {
         record_stage(job, view, before.as_deref(), scaling, status, plan);
     }
+    let Some(role) = job.elastic.and_then(|elastic| job.roles.get(elastic.role)) else {
+        return;
+    };
+    status.replicas = Some(role.replicas());
+    status.target_replicas = resize.target.or(status.target_replicas);
+    status.selector = Some(format!("{LABEL_JOB}={},{LABEL_ROLE}={}", job.name, role.name));
     match &resize.refused {
         Some(refusal) => refuse(view, refusal, status, plan),
         None if is_refused(status) && resize.scaling.is_none() => {
@@ -103,8 +103,17 @@ fn record_stage(
         group::add_attempt(job, view, 0..job.roles.len(), restarts);
     }
     if is_news(before, scaling) {
-        let (reason, message) = (Reason::Scaling, describe(scaling));
+        let reason = if scaling.evades() {
+            Reason::Draining
+        } else {
+            Reason::Scaling
+        };
+        let message = describe(scaling);
         plan.events.push(event(false, reason, &*message));
+        if scaling.evades() && scaling.restarts_all() {
+            // The size does not change.
+            return;
+        }
         set_condition(status, ConditionType::Scaling, true, reason, message, view.now);
     }
 }
@@ -116,6 +125,7 @@ fn is_news(before: Option<&Scaling>, now: &Scaling) -> bool {
         (
             RestartStage::of(scaling),
             scaling.restarts_all().then(|| scaling.since.clone()),
+            scaling.nodes.clone(),
         )
     };
     before.is_none_or(|before| stage(before) != stage(now))
@@ -139,6 +149,9 @@ fn refuse(view: &View<'_>, refusal: &str, status: &mut TrainingJobStatus, plan: 
 fn describe(scaling: &Scaling) -> String {
     let Scaling { from, to, .. } = scaling;
     let why = scaling.message.as_deref().unwrap_or_default();
+    if scaling.evades() {
+        return describe_evasion(scaling, why);
+    }
     let what = match RestartStage::of(scaling) {
         Some(RestartStage::Leaving) => format!("all pods of the job are told to leave ({why})"),
         Some(RestartStage::Deleting) => "all pods of the job have left, and are deleted".to_owned(),
@@ -150,6 +163,23 @@ fn describe(scaling: &Scaling) -> String {
         },
     };
     format!("From {from} to {to} pods: {what}.")
+}
+
+/// Says who leaves nodes that are about to go.
+fn describe_evasion(scaling: &Scaling, why: &str) -> String {
+    let of_role = |role: &RestartedRole| Some(format!("{} {}", role.name, role.victims.as_deref()?));
+    let together: Vec<String> = scaling.roles.iter().filter_map(of_role).collect();
+    match (&scaling.victims, &scaling.joining) {
+        _ if scaling.restarts_all() => {
+            format!(
+                "{why}: {} are told to leave, and start anew.",
+                together.join(", ")
+            )
+        }
+        (Some(victims), Some(joining)) => format!("{why}: {victims} are told to leave, and {joining} join."),
+        (Some(victims), None) => format!("{why}: {victims} are told to leave."),
+        (None, joining) => format!("{why}: {} join.", joining.as_deref().unwrap_or_default()),
+    }
 }
 
 /// Returns true if the place of a pod that was lost stays empty: nobody refills it, or a pod of
@@ -193,7 +223,9 @@ pub(super) fn phase(
     status: &TrainingJobStatus,
     deduced: JobPhase,
 ) -> JobPhase {
-    if RestartStage::of_job(job, status).is_some() {
+    let scaling = status.scaling.as_deref();
+    let evades = scaling.is_some_and(|scaling| scaling.evades() && scaling.restarts_all());
+    if RestartStage::of_job(job, status).is_some() && !evades {
         return match deduced {
             JobPhase::Running | JobPhase::Restarting | JobPhase::Paused => JobPhase::Scaling,
             deduced => deduced,
@@ -213,7 +245,7 @@ pub(super) fn phase(
     match deduced {
         // Others were lost, and nobody has taken their places.
         JobPhase::Running if there < elastic.spec.min() => JobPhase::Paused,
-        JobPhase::Running if status.scaling.is_some() => JobPhase::Scaling,
+        JobPhase::Running if scaling.is_some() && !evades => JobPhase::Scaling,
         JobPhase::Restarting | JobPhase::Scaling if is_short => JobPhase::Paused,
         deduced => deduced,
     }

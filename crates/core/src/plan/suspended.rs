@@ -4,7 +4,7 @@ use trainyard_api::{
     Accepted, CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus, TrainingJobStatus,
 };
 
-use super::{Objection, Plan, event, exec_right, finished, leave, objections};
+use super::{Objection, Plan, budget, event, exec_right, finished, leave, objections};
 use crate::dialect;
 use crate::job::{Job, Role};
 use crate::model::Action;
@@ -81,6 +81,7 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
         (deletions(view), Vec::new())
     };
     at_once.extend(exec_right::withdrawal(view));
+    at_once.extend(budget::withdrawal(view));
     Plan {
         at_once,
         status: write(old, status),
@@ -113,6 +114,7 @@ fn wait_for_leave(
         .unwrap_or_default();
     status.scaling = resize.scaling.map(Box::new);
     let mut plan = Plan {
+        at_once: budget::withdrawal(view),
         status: write(view.job.status.as_ref(), status),
         events: first
             .then(|| event(false, Reason::Suspended, message))

@@ -5,18 +5,14 @@
 //! Requested ── Acknowledged ── CheckpointDone ── Restarting ── Joining
 //! all are told to leave, at the former size      all deleted   all created, at the new size
 //! ```
-//!
-//! The pods train as one, so what one says holds for all: as long as one that knows of it is there,
-//! no other is asked by a signal, which would end what the first one waits for.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use trainyard_api::{RestartPolicy, RestartedRole, ScalingStep};
 
 use super::{Decision, Resize, RestartStage, Scaling, parse};
-use crate::indices;
 use crate::members::Members;
-use crate::model::{ForcedRemoval, PodKey};
+use crate::model::PodKey;
 use crate::requested_size::RequestedSize;
 use crate::status::time;
 use crate::view::{PodPhase, PodRow};
@@ -66,7 +62,7 @@ impl Decision<'_, '_> {
             to: target,
             step: ScalingStep::Requested,
             since: Some(time(self.view.now)),
-            deadline: self.deadline(&requested),
+            deadline: self.leave.deadline(requested.drain_timeout_seconds),
             roles: self.roles(|members| RestartedRole {
                 victims: members.format(),
                 ..RestartedRole::default()
@@ -75,30 +71,6 @@ impl Decision<'_, '_> {
             message: Some(message),
             ..Scaling::default()
         })
-    }
-
-    /// Tells all pods to leave. `None` if no pod has an agent that could tell its program.
-    pub(super) fn begin_leaving(&self, why: &str) -> Option<Resize> {
-        let has_agents = self.view.settings.agent_and_observer().is_some();
-        let may_leave = (0..self.job.roles.len()).any(|role| self.job.may_leave(role));
-        let runs = |row: &PodRow| matches!(row.phase, PodPhase::Running | PodPhase::Unknown);
-        if !has_agents || !may_leave || !self.view.pods.iter().any(runs) {
-            return None;
-        }
-        let count = self.members.count();
-        Some(self.unchanged_but(Scaling {
-            from: count,
-            to: count,
-            step: ScalingStep::Requested,
-            since: Some(time(self.view.now)),
-            deadline: self.deadline(&RequestedSize::default()),
-            roles: self.roles(|members| RestartedRole {
-                victims: members.format(),
-                ..RestartedRole::default()
-            }),
-            message: Some(why.to_owned()),
-            ..Scaling::default()
-        }))
     }
 
     /// All roles of the job.
@@ -110,107 +82,23 @@ impl Decision<'_, '_> {
         self.job.roles.iter().map(role).collect()
     }
 
+    /// Goes on with pods that were told to leave, until all have or their time is over.
+    fn watch_leaving(&self, scaling: &Scaling) -> Resize {
+        let state = self.leave.watch(scaling);
+        Resize {
+            scaling: Some(state.scaling),
+            forced: state.forced,
+            unacknowledged_since: state.unacknowledged_since,
+            wake_at: state.wake_at,
+            ..self.unchanged()
+        }
+    }
+
     pub(super) fn go_on_restarting(&self, scaling: &Scaling) -> Resize {
         match RestartStage::of(scaling) {
             Some(RestartStage::Leaving) | None => self.watch_leaving(scaling),
             Some(RestartStage::Deleting) => self.watch_deletion(scaling),
             Some(RestartStage::Joining) => self.watch_joining(scaling),
-        }
-    }
-
-    /// Goes on with pods that were told to leave, until all have or their time is over.
-    fn watch_leaving(&self, scaling: &Scaling) -> Resize {
-        let rows: HashMap<PodKey, &PodRow> = self
-            .view
-            .pods
-            .iter()
-            .filter_map(|row| Some((self.job.key(&row.name)?, row)))
-            .collect();
-        let mut counts = LeaveCounts::default();
-        let roles: Vec<RestartedRole> = scaling
-            .roles
-            .iter()
-            .map(|role| self.watch_role(role, &rows, &mut counts))
-            .collect();
-        let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
-        let waits_since = self.view.local.waits.unacknowledged_since;
-        let waits_since = waits_since.unwrap_or(self.view.instant);
-        let until = if counts.stay_and_know > 0 {
-            deadline
-        } else {
-            Some(self.silent_until(waits_since, deadline))
-        };
-        let is_over = counts.stay == 0 || until.is_none_or(|until| until <= self.view.now);
-        let step = if is_over {
-            ScalingStep::Restarting
-        } else if counts.know > 0 && counts.know == counts.have_saved {
-            ScalingStep::CheckpointDone
-        } else if counts.know > 0 {
-            ScalingStep::Acknowledged
-        } else {
-            ScalingStep::Requested
-        };
-        let is_silent = !is_over && counts.stay > counts.stay_and_know;
-        // If those that knew have left, the others only wait for their signal.
-        let forced = match counts.know {
-            0 => Some(ForcedRemoval::Silent),
-            _ if counts.stay_and_know > 0 => Some(ForcedRemoval::TimedOut),
-            _ => None,
-        };
-        let forced = forced.filter(|_| is_over);
-        let staying = rows.iter().filter(|(_, row)| stays(row)).map(|(key, _)| *key);
-        Resize {
-            scaling: Some(Scaling {
-                step,
-                roles,
-                ..scaling.clone()
-            }),
-            forced: forced
-                .into_iter()
-                .flat_map(|why| staying.clone().map(move |key| (key, why)))
-                .collect(),
-            unacknowledged_since: is_silent.then_some(waits_since),
-            wake_at: until.filter(|_| !is_over),
-            ..self.unchanged()
-        }
-    }
-
-    /// What the pods of one role have said, and those of them that are still there.
-    fn watch_role(
-        &self,
-        role: &RestartedRole,
-        rows: &HashMap<PodKey, &PodRow>,
-        counts: &mut LeaveCounts,
-    ) -> RestartedRole {
-        let victims = parse(role.victims.as_deref());
-        let position = self.job.role(&role.name).map(|(position, _)| position);
-        let of_role: BTreeMap<i32, &PodRow> = victims
-            .iter()
-            .filter_map(|index| {
-                let key = PodKey {
-                    role: position?,
-                    index: *index,
-                };
-                Some((*index, *rows.get(&key)?))
-            })
-            .collect();
-        let reporting = of_role.iter().map(|(index, row)| (*index, *row));
-        let written = (role.acknowledged.as_deref(), role.checkpointed.as_deref());
-        let (acknowledged, checkpointed) = self.reports(reporting, written);
-        let staying = || {
-            of_role
-                .iter()
-                .filter(|(_, row)| stays(row))
-                .map(|(index, _)| index)
-        };
-        counts.know += acknowledged.len();
-        counts.have_saved += checkpointed.len();
-        counts.stay += staying().count();
-        counts.stay_and_know += staying().filter(|index| acknowledged.contains(*index)).count();
-        RestartedRole {
-            acknowledged: indices::format(&acknowledged),
-            checkpointed: indices::format(&checkpointed),
-            ..role.clone()
         }
     }
 
@@ -302,18 +190,4 @@ impl Decision<'_, '_> {
             running.contains(&key) || ended.contains(role) || is_done()
         })
     }
-}
-
-/// Returns true if a pod that was told to leave is still there.
-fn stays(row: &PodRow) -> bool {
-    matches!(row.phase, PodPhase::Running | PodPhase::Unknown)
-}
-
-/// How many pods that were told to leave have said something, and are still there.
-#[derive(Default)]
-struct LeaveCounts {
-    know: usize,
-    have_saved: usize,
-    stay: usize,
-    stay_and_know: usize,
 }

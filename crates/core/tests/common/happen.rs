@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::TrainingJobSpec;
+use trainyard_core::notice::{Notice, NoticeCause};
 use trainyard_core::view::{NodeState, Nodes, PodEnd, PodPhase, PodRow, Trouble};
 
 use super::{ROUNDS, World};
@@ -39,11 +40,16 @@ impl World {
         }
     }
 
-    /// Every pod that waits is placed on a node and runs.
+    /// Every pod that waits is placed on one of two nodes that take pods, and runs.
     pub fn run_all(&mut self) {
         let waiting: Vec<String> = self.names(|row| row.phase == PodPhase::Pending && !row.terminating);
+        let nodes = (0..).map(|i| format!("node-{i}"));
+        let nodes: Vec<String> = nodes
+            .filter(|node| self.nodes.notice(node).is_none())
+            .take(2)
+            .collect();
         for (i, name) in waiting.iter().enumerate() {
-            self.run_on(name, &format!("node-{}", i % 2));
+            self.run_on(name, &nodes[i % 2]);
         }
     }
 
@@ -167,7 +173,22 @@ impl World {
 
     /// Somebody cordons a node.
     pub fn cordon(&mut self, name: &str) {
-        self.nodes.1.push(name.to_owned());
+        self.announce(name, NoticeCause::Cordon, None);
+    }
+
+    /// A node says that it goes, and how many seconds are left.
+    pub fn announce(&mut self, name: &str, why: NoticeCause, seconds: Option<i64>) {
+        let notice = Notice {
+            why,
+            leave_by: None,
+            seconds,
+        };
+        self.nodes.1.insert(name.to_owned(), notice);
+    }
+
+    /// A node stays after all.
+    pub fn uncordon(&mut self, name: &str) {
+        self.nodes.1.remove(name);
     }
 
     /// The kubelets of nodes that are up remove the pods that were asked to go.

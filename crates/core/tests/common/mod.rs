@@ -15,19 +15,22 @@ mod see;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use trainyard_api::{JobPhase, Progress, ScalingStep, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
+use trainyard_core::disruption_budget::budget;
 use trainyard_core::job::Job;
 use trainyard_core::local_state::{CreateBackoff, ExecRightState, LocalState, SecretState};
 use trainyard_core::model::Identity;
 use trainyard_core::model::{Action, DrainSummary, JobEvent, PodKey, PodNames};
+use trainyard_core::notice::Notice;
 use trainyard_core::plan::{Plan, Step, plan};
 use trainyard_core::registry::Registry;
 use trainyard_core::view::{
-    Conflict, NodeState, Nodes, PodPhase, PodRow, Refusal, ServiceRow, Settings, View,
+    BudgetRow, Budgets, Conflict, NodeState, Nodes, PodPhase, PodRow, Refusal, ServiceRow, Settings, View,
 };
 
 use ledger::Ledger;
@@ -40,17 +43,21 @@ fn is_alive(row: &PodRow) -> bool {
     !matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
-/// The states of nodes; a node that nobody spoke of is up.
+/// The states of nodes, and what they say about going; a node that nobody spoke of is up.
 #[derive(Default)]
-pub struct NodeTable(HashMap<String, NodeState>, Vec<String>);
+pub struct NodeTable(HashMap<String, NodeState>, HashMap<String, Notice>);
 
 impl Nodes for NodeTable {
     fn state(&self, name: &str) -> NodeState {
         self.0.get(name).copied().unwrap_or(NodeState::Up)
     }
 
-    fn is_cordoned(&self, name: &str) -> bool {
-        self.1.iter().any(|cordoned| cordoned == name)
+    fn notice(&self, name: &str) -> Option<&Notice> {
+        self.1.get(name)
+    }
+
+    fn are_known(&self) -> bool {
+        true
     }
 }
 
@@ -73,6 +80,10 @@ pub struct Log {
     pub labelled: Vec<String>,
     /// Names of Services that were deleted.
     pub deleted_services: Vec<String>,
+    /// How many disruption budgets were created.
+    pub budgets: usize,
+    /// How many disruption budgets were deleted.
+    pub deleted_budgets: usize,
     /// How often a status was written.
     pub statuses: usize,
     /// What the user was told.
@@ -102,6 +113,8 @@ pub struct World {
     /// The server takes no pod, and says why.
     pub refusal: Option<Refusal>,
     pub nodes: NodeTable,
+    /// The disruption budgets that the operator sees.
+    pub budgets: Option<Budgets>,
     pub settings: Settings,
     /// The frameworks that were declared.
     pub registry: Registry,
@@ -139,6 +152,7 @@ impl World {
             progress: None,
             refusal: None,
             nodes: NodeTable::default(),
+            budgets: None,
             settings: Settings::default(),
             registry: Registry::default(),
             now: start,
@@ -226,6 +240,7 @@ impl World {
             refusal: self.refusal.as_ref(),
             progress: self.progress.as_ref(),
             nodes: &self.nodes,
+            budgets: self.budgets.as_ref(),
             settings: &self.settings,
             now: self.now,
             instant: self.instant(),
@@ -458,12 +473,40 @@ impl World {
                 self.services.retain(|s| *s.uid != **uid);
                 self.log.deleted_services.push(name.clone());
             }
+            Action::CreateBudget => self.create_budget(),
+            Action::DeleteBudget { name, uid } => {
+                let own = Arc::make_mut(&mut self.budgets.as_mut().unwrap().own);
+                assert!(own.iter().any(|row| *row.name == **name && *row.uid == **uid));
+                own.retain(|row| *row.uid != **uid);
+                self.log.deleted_budgets += 1;
+            }
             Action::DeleteJob => {
                 self.gone = true;
                 self.pods.clear();
                 self.services.clear();
             }
         }
+    }
+
+    fn create_budget(&mut self) {
+        let uid = self.uid();
+        let frameworks = self.registry.for_job(&self.job);
+        let job = Job::parse_with(&self.job, &frameworks).unwrap();
+        let made = budget(&job, &self.settings).unwrap();
+        let row = BudgetRow {
+            name: made.metadata.name.unwrap().into(),
+            uid: uid.into(),
+            terminating: false,
+            spec: made.spec.unwrap(),
+        };
+        let Budgets { own, foreign, .. } = self.budgets.as_mut().unwrap();
+        assert!(
+            !own.iter().chain(&**foreign).any(|known| known.name == row.name),
+            "{} exists",
+            row.name
+        );
+        Arc::make_mut(own).push(row);
+        self.log.budgets += 1;
     }
 
     /// The right covers these pods, which must exist and be the job's own.

@@ -18,6 +18,7 @@ mod frameworks;
 mod jobs;
 mod launchers;
 mod mpi;
+mod spot;
 mod tables;
 mod walk_through;
 

@@ -42,6 +42,7 @@ struct SeenJob<'a> {
     failed_when: &'a [Vec<usize>],
     clean_pod_policy: CleanPodPolicy,
     backoff_limit: i32,
+    drain_timeout_seconds: Option<i64>,
     active_deadline_seconds: Option<i64>,
 }
 
@@ -97,6 +98,7 @@ fn seen_job<'a>(job: &'a Job<'_>) -> SeenJob<'a> {
         failed_when,
         clean_pod_policy,
         backoff_limit,
+        drain_timeout_seconds,
         active_deadline_seconds,
         passed_on: _,
         common: _,
@@ -109,6 +111,7 @@ fn seen_job<'a>(job: &'a Job<'_>) -> SeenJob<'a> {
         failed_when,
         clean_pod_policy: *clean_pod_policy,
         backoff_limit: *backoff_limit,
+        drain_timeout_seconds: *drain_timeout_seconds,
         active_deadline_seconds: *active_deadline_seconds,
     }
 }

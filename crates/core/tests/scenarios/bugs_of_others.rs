@@ -33,6 +33,7 @@ fn observed(world: &World) -> Observed {
         refusal: None,
         progress: None,
         nodes: &AllUp,
+        budgets: None,
         settings: &world.settings,
         now: world.now,
         instant: world.instant(),

@@ -11,6 +11,7 @@
 mod common;
 
 mod backoff;
+mod budgets;
 mod bugs_of_others;
 mod causes;
 mod cleanup;
@@ -19,6 +20,7 @@ mod crashes;
 mod declared;
 mod depends;
 mod disruptions;
+mod drains;
 mod elastic;
 mod failures;
 mod group_restart;

@@ -115,6 +115,12 @@ pub(crate) fn forbidden_to(kind: &Kind, name: Option<&str>, why: &str) -> Status
     forbidden(kind, name, why)
 }
 
+pub(crate) fn forbidden_budget(name: &str, why: &str) -> StatusError {
+    let message = format!("poddisruptionbudget.policy {name:?} is forbidden: {why}");
+    let details = details("policy", "poddisruptionbudget", name);
+    with(failure(403, "Forbidden", message), details)
+}
+
 pub(crate) fn unauthorized() -> StatusError {
     failure(401, "Unauthorized", "Unauthorized")
 }
@@ -205,15 +211,25 @@ pub(crate) fn version_too_large(wanted: u64, current: u64) -> StatusError {
     with(failure(504, "Timeout", message), details)
 }
 
-pub(crate) fn no_disruption_allowed(budget: &str, healthy: i64, needed: i64) -> StatusError {
+/// A disruption budget allows no eviction.
+pub(crate) fn no_disruption_allowed(why: &str) -> StatusError {
+    eviction_refused(why, 0)
+}
+
+/// The disruption controller has not seen a budget as it is.
+pub(crate) fn budget_not_ready(budget: &str) -> StatusError {
+    let why = format!("The disruption budget {budget} is still being processed by the server.");
+    eviction_refused(&why, 10)
+}
+
+fn eviction_refused(why: &str, retry_after_seconds: u32) -> StatusError {
     let mut details = details("", "", "");
     details.causes.push(StatusCause {
         reason: "DisruptionBudget".to_owned(),
-        message: format!(
-            "The disruption budget {budget} needs {needed} healthy pods and has {healthy} currently"
-        ),
+        message: why.to_owned(),
         field: String::new(),
     });
+    details.retry_after_seconds = retry_after_seconds;
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     with(failure(429, "TooManyRequests", message), details)
 }

@@ -31,7 +31,7 @@ use super::error::StatusError;
 use super::rules::Source;
 use super::semantics::delete::{Removal, Removed};
 use super::semantics::patch::Patch;
-use super::semantics::pod::subresources;
+use super::semantics::pod::{binding, eviction};
 use super::semantics::update::{Change, Changed, Part};
 use super::semantics::{Target, WriteOptions, scale, token};
 use super::status;
@@ -229,11 +229,11 @@ impl Call<'_> {
             }
             ("scale", _) if kind.subresources.scale.is_some() => self.scale(method, name),
             ("binding", &Method::POST) if kind.is_pod() => {
-                subresources::bind(&self.target, name, self.body, self.options())?;
+                binding::bind(&self.target, name, self.body, self.options())?;
                 Ok(created())
             }
             ("eviction", &Method::POST) if kind.is_pod() => {
-                subresources::evict(&self.target, name, self.body)?;
+                eviction::evict(&self.target, name, self.body)?;
                 Ok(created())
             }
             ("token", &Method::POST) if kind.is_service_account() => {

@@ -9,6 +9,8 @@ use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::Pod;
 
+pub(crate) use directory::is_ready;
+
 /// The domain of the cluster.
 pub const DOMAIN: &str = "cluster.local";
 

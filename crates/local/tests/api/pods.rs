@@ -294,7 +294,9 @@ async fn an_eviction_respects_the_budget() {
         sent["metadata"]["labels"] = json!({"app": "x"});
         create(&pods, sent).await;
         bind(&client, name, "n1").await;
-        let running = Patch::Merge(json!({"status": {"phase": "Running"}}));
+        let running = Patch::Merge(
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}),
+        );
         pods.patch_status(name, &PatchParams::default(), &running)
             .await
             .unwrap();
@@ -302,7 +304,7 @@ async fn an_eviction_respects_the_budget() {
     let path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
     let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}});
     assert_eq!(send(&client, "POST", path, budget).await.0, 201);
-    let status = json!({"status": {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}});
+    let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}});
     assert_eq!(
         send(&client, "PATCH", &format!("{path}/b/status"), status)
             .await

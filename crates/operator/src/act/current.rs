@@ -13,7 +13,7 @@ impl Writer {
             return Err(RequestError::NotLeader);
         }
         // Other writes name the UID of their object, and do no harm if the job has changed.
-        if !action.creates() {
+        if !action.creates() && *action != Action::CreateBudget {
             return Ok(());
         }
         let known = self.index.job(target.key);

@@ -42,6 +42,10 @@ impl Path {
         Self::of(RBAC, namespace, "rolebindings", name)
     }
 
+    pub(super) fn budget(namespace: &str, name: &str) -> Self {
+        Self::of("/apis/policy/v1", namespace, "poddisruptionbudgets", name)
+    }
+
     pub(crate) fn job(namespace: &str, name: &str) -> Self {
         Self::of("/apis/trainyard.dev/v1alpha1", namespace, "trainingjobs", name)
     }

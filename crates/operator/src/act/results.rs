@@ -51,6 +51,7 @@ impl ActionResults {
                 self.explain(job, &action, &error);
                 self.error = Some(RequestError::graver(self.error.take(), error));
             }
+            // Also a budget that is not created, without which the job goes on.
             Err(error) => self.unsuccessful.push((action, Some(error))),
         }
     }

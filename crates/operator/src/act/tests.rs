@@ -1,3 +1,4 @@
+mod budget;
 mod denied;
 mod interrupted;
 

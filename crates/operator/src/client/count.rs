@@ -179,6 +179,7 @@ impl<'a> Target<'a> {
             ("", "configmaps", None) => Kind::ConfigMap,
             ("", "secrets", None) => Kind::Secret,
             ("", "nodes", None) => Kind::Node,
+            ("policy", "poddisruptionbudgets", None) => Kind::PodDisruptionBudget,
             ("" | "events.k8s.io", "events", None) => Kind::Event,
             ("coordination.k8s.io", "leases", None) => Kind::Lease,
             ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", None) => {

@@ -37,7 +37,7 @@ impl Inner {
 
     /// Finds the owner that a child is stored under, and the epoch of its list. If the child must
     /// not be stored, returns the key of the job that has lost it.
-    fn find_owner(
+    pub(super) fn find_owner(
         &mut self,
         kind: Kind,
         metadata: &Meta,
@@ -57,6 +57,7 @@ impl Inner {
         let known = stored_under.as_ref().and_then(|uid| self.owners.get(uid));
         let known = known.is_some_and(|owner| match kind {
             Kind::Pod => owner.pods.contains(&metadata.name, &metadata.uid),
+            Kind::Budget => owner.budgets.contains(&metadata.name, &metadata.uid),
             _ => owner.services.contains(&metadata.name, &metadata.uid),
         });
         if source == Source::Answer && !known && version <= passed && version != Version(0) {

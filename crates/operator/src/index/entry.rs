@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob};
 use trainyard_core::local_state::LocalState;
-use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
+use trainyard_core::view::{BudgetRow, Conflict, PodRow, Refusal, ServiceRow};
 
 use super::rows::Rows;
 use super::{JobKey, Kind};
@@ -27,6 +27,7 @@ pub(super) struct Owner {
     pub(super) job: Option<JobEntry>,
     pub(super) pods: Rows<PodRow>,
     pub(super) services: Rows<ServiceRow>,
+    pub(super) budgets: Rows<BudgetRow>,
     /// Pods that are deleted and had ended, until a status is written that was computed with them,
     /// or until other pods have their names.
     pub(super) departed: Vec<PodRow>,
@@ -52,6 +53,7 @@ impl Owner {
             job: None,
             pods: Rows::default(),
             services: Rows::default(),
+            budgets: Rows::default(),
             departed: Vec::new(),
             conflicts: Vec::new(),
             refusal: None,
@@ -66,6 +68,7 @@ impl Owner {
                 let deleted = self.pods.remove(name, uid);
                 self.keep_departed(deleted)
             }
+            Kind::Budget => self.budgets.remove(name, uid).is_some(),
             _ => self.services.remove(name, uid).is_some(),
         }
     }
@@ -76,6 +79,9 @@ impl Owner {
             Kind::Pod => {
                 let deleted = self.pods.tombstone(name, uid, version);
                 self.keep_departed(deleted);
+            }
+            Kind::Budget => {
+                self.budgets.tombstone(name, uid, version);
             }
             _ => {
                 self.services.tombstone(name, uid, version);
@@ -90,6 +96,7 @@ impl Owner {
                 let deleted = self.pods.sweep(epoch, listed);
                 self.keep_departed(deleted)
             }
+            Kind::Budget => !self.budgets.sweep(epoch, listed).is_empty(),
             _ => !self.services.sweep(epoch, listed).is_empty(),
         }
     }
@@ -119,7 +126,7 @@ impl Owner {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.job.is_none() && self.pods.is_empty() && self.services.is_empty()
+        self.job.is_none() && self.pods.is_empty() && self.services.is_empty() && self.budgets.is_empty()
     }
 }
 

@@ -8,6 +8,7 @@ use trainyard_core::foreign::is_child;
 use trainyard_core::local_state::LocalState;
 
 use super::entry::Job;
+use super::rows::Rows;
 use super::{Inner, JobKey, Kind, Lookup, Snapshot};
 use crate::slim::Version;
 
@@ -88,6 +89,7 @@ impl Inner {
                     .as_ref()
                     .map(|report| report.progress.clone()),
                 nodes: self.nodes.facts(owner.pods.iter()),
+                budgets: self.budgets_of(owner),
                 local: entry.local.clone(),
             })),
             Job::Malformed(malformed) => Lookup::Malformed(malformed.clone(), Box::new(entry.local.clone())),
@@ -130,10 +132,18 @@ impl Inner {
         listed: Version,
         began: Instant,
     ) -> Vec<JobKey> {
+        let could_see = self.cursors.may_see(kind, scope) == Some(true);
         let epoch = self.cursors.end(kind, scope, listed, began);
         if kind == Kind::Node {
             let deleted = self.nodes.sweep(epoch, listed);
-            return self.on_nodes(&deleted);
+            let mut affected = self.on_nodes(&deleted);
+            if !could_see {
+                affected.extend(self.keys_with_budgets());
+            }
+            return affected;
+        }
+        if kind == Kind::Budget {
+            return self.budgets_listed(scope, epoch, listed, could_see);
         }
         if kind == Kind::Job {
             return self.sweep_jobs(scope, epoch, listed);
@@ -161,8 +171,12 @@ impl Inner {
                 Kind::Pod => owner.pods.forget_versions(),
                 Kind::Service => owner.services.forget_versions(),
                 Kind::Job => owner.job.iter_mut().for_each(|entry| entry.version = Version(0)),
+                Kind::Budget => owner.budgets.forget_versions(),
                 Kind::Node => {}
             }
+        }
+        if kind == Kind::Budget {
+            self.foreign_budgets.values_mut().for_each(Rows::forget_versions);
         }
     }
 }

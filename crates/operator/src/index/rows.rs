@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use trainyard_core::view::{PodRow, ServiceRow};
+use trainyard_core::view::{BudgetRow, PodRow, ServiceRow};
 
 use crate::slim::Version;
 
@@ -45,6 +45,10 @@ impl Row for PodRow {
 }
 
 impl Row for ServiceRow {
+    common_fields!();
+}
+
+impl Row for BudgetRow {
     common_fields!();
 }
 

@@ -1,12 +1,14 @@
+mod budgets;
 mod jobs;
 mod lists;
 mod namespaces;
 mod nodes;
 mod pods;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use trainyard_api::JobPhase;
+use trainyard_core::notice::NoticeCause;
 use trainyard_core::view::{NodeState, Nodes, PodPhase};
 
 use super::*;

@@ -14,6 +14,7 @@ pub enum Kind {
     Pod,
     Service,
     Node,
+    Budget,
 }
 
 impl Kind {
@@ -24,6 +25,7 @@ impl Kind {
             Self::Pod => "Pod",
             Self::Service => "Service",
             Self::Node => "Node",
+            Self::Budget => "PodDisruptionBudget",
         }
     }
 }
@@ -44,7 +46,7 @@ struct Cursor {
 #[derive(Debug)]
 pub(super) struct WatchCursors {
     scopes: HashMap<String, usize>,
-    by_kind: [Vec<Cursor>; 4],
+    by_kind: [Vec<Cursor>; 5],
 }
 
 impl WatchCursors {
@@ -57,7 +59,13 @@ impl WatchCursors {
             .collect();
         Self {
             scopes,
-            by_kind: [each.clone(), each.clone(), each, vec![Cursor::default()]],
+            by_kind: [
+                each.clone(),
+                each.clone(),
+                each.clone(),
+                vec![Cursor::default()],
+                each,
+            ],
         }
     }
 
@@ -127,11 +135,21 @@ impl WatchCursors {
         cursor.epoch
     }
 
-    /// Records that a list was refused. If there are several namespaces, the others go on.
-    pub(super) fn record_refusal(&mut self, kind: Kind, scope: usize) {
-        if let Some(cursor) = self.cursor_mut(kind, scope) {
-            cursor.refused = true;
+    /// Records that a list was refused. If there are several namespaces, the others go on. Returns
+    /// true if that is new.
+    pub(super) fn record_refusal(&mut self, kind: Kind, scope: usize) -> bool {
+        let cursor = self.cursor_mut(kind, scope);
+        cursor.is_some_and(|cursor| !std::mem::replace(&mut cursor.refused, true))
+    }
+
+    /// Returns true if the objects of a kind in a scope have been listed and may still be; false if
+    /// they may not; `None` as long as neither is known.
+    pub(super) fn may_see(&self, kind: Kind, scope: usize) -> Option<bool> {
+        let cursor = self.by_kind.get(kind as usize)?.get(scope)?;
+        if cursor.refused {
+            return Some(false);
         }
+        cursor.listed.map(|_| true)
     }
 
     /// Returns true if a list of a namespace was refused: what is known about its jobs may be
@@ -143,9 +161,9 @@ impl WatchCursors {
         cursors.any(|cursor| cursor.refused)
     }
 
-    /// Returns true if everything but nodes has been listed, by lists that began no earlier than
-    /// `since`, or was refused. If all lists of a kind were refused, it returns false: then no
-    /// namespace was deleted, but the operator lacks its rights.
+    /// Returns true if everything but nodes and budgets has been listed, by lists that began no
+    /// earlier than `since`, or was refused. If all lists of a kind were refused, it returns false:
+    /// then no namespace was deleted, but the operator lacks its rights.
     pub(super) fn is_listed_since(&self, since: Option<Instant>) -> bool {
         let listed = |cursor: &Cursor| {
             cursor

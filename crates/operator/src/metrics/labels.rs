@@ -56,6 +56,7 @@ label! {
         ConfigMap = "ConfigMap",
         Secret = "Secret",
         Node = "Node",
+        PodDisruptionBudget = "PodDisruptionBudget",
         /// Of either group.
         Event = "Event",
         Lease = "Lease",

@@ -50,6 +50,7 @@ impl Feeds {
             refusal: known.refusal.as_deref(),
             progress: known.progress.as_deref(),
             nodes: &known.nodes,
+            budgets: None,
             settings: &self.settings.now(),
             now: self.clock.now(),
             instant: monotonic(),

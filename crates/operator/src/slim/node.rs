@@ -1,18 +1,33 @@
 //! The fields of a node that decisions need.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
+use trainyard_core::notice::{NodeTaint, Notice, NoticeRules};
 use trainyard_core::view::NodeState;
 
-use super::Meta;
+use super::Version;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct SlimNode {
     #[serde(default)]
-    pub metadata: Meta,
+    pub metadata: NodeMeta,
     #[serde(default)]
     spec: Spec,
     #[serde(default)]
     status: Status,
+}
+
+/// The metadata of a node. Any annotation may tell when it goes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeMeta {
+    #[serde(default)]
+    pub name: Box<str>,
+    #[serde(default)]
+    pub resource_version: Version,
+    #[serde(default)]
+    annotations: Option<HashMap<Box<str>, Box<str>>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -24,25 +39,16 @@ struct Spec {
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Taint {
     key: Box<str>,
     #[serde(default)]
+    value: Option<Box<str>>,
+    #[serde(default)]
     effect: Box<str>,
+    #[serde(default)]
+    time_added: Option<Box<str>>,
 }
-
-/// Taints by which autoscalers, cloud providers and their helpers announce that they take a node
-/// away. `docs/elasticity.md` lists them for users.
-const ABOUT_TO_GO: [&str; 9] = [
-    "ToBeDeletedByClusterAutoscaler",
-    "karpenter.sh/disrupted",
-    "karpenter.sh/disruption",
-    "cloud.google.com/impending-node-termination",
-    "node.cloudprovider.kubernetes.io/shutdown",
-    "aws-node-termination-handler/asg-lifecycle-termination",
-    "aws-node-termination-handler/rebalance-recommendation",
-    "aws-node-termination-handler/scheduled-maintenance",
-    "aws-node-termination-handler/spot-itn",
-];
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Status {
@@ -58,13 +64,19 @@ struct Condition {
 }
 
 impl SlimNode {
-    /// Returns true if no more pods come to the node, because somebody has cordoned it or has
-    /// announced by a taint that it is taken away. Other taints may be there for good.
-    pub fn is_cordoned(&self) -> bool {
-        let keeps_off = |taint: &Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
-        let mut taints = self.spec.taints.iter().flatten();
-        self.spec.unschedulable == Some(true)
-            || taints.any(|taint| keeps_off(taint) && ABOUT_TO_GO.contains(&&*taint.key))
+    /// Returns what the node says about going, by these rules.
+    pub fn notice(&self, rules: &NoticeRules) -> Option<Notice> {
+        let taint = |taint: &Taint| NodeTaint {
+            key: taint.key.clone(),
+            value: taint.value.clone().unwrap_or_default(),
+            effect: taint.effect.clone(),
+            added: taint.time_added.as_deref().and_then(|added| added.parse().ok()),
+        };
+        let taints = self.spec.taints.iter().flatten().map(taint);
+        let annotations = self.metadata.annotations.as_ref();
+        rules.notice(self.spec.unschedulable == Some(true), taints, |name| {
+            annotations?.get(name).map(|value| &**value)
+        })
     }
 
     /// Returns the state, by the node's condition and by the taints that the cluster sets.
@@ -86,6 +98,8 @@ impl SlimNode {
 
 #[cfg(test)]
 mod tests {
+    use trainyard_core::notice::NoticeCause;
+
     use super::*;
 
     fn state(json: &str) -> NodeState {
@@ -119,35 +133,28 @@ mod tests {
     }
 
     #[test]
-    fn a_cordoned_node_is_up() {
-        let json = r#"{"metadata":{"name":"n"},"spec":{"unschedulable":true}}"#;
-        let node: SlimNode = serde_json::from_str(json).unwrap();
-        assert_eq!((node.state(), node.is_cordoned()), (NodeState::Up, true));
-        assert!(!SlimNode::default().is_cordoned());
-    }
-
-    #[test]
-    fn a_node_that_is_taken_away_counts_as_cordoned() {
-        let with = |key: &str, effect: &str| {
-            let taints =
-                format!(r#"[{{"key":"gpu","effect":"NoSchedule"}},{{"key":"{key}","effect":"{effect}"}}]"#);
-            let json = format!(r#"{{"metadata":{{"name":"n"}},"spec":{{"taints":{taints}}}}}"#);
-            let node: SlimNode = serde_json::from_str(&json).unwrap();
+    fn a_node_that_is_about_to_go_is_up_and_says_so() {
+        let notice = |json: &str| {
+            let node: SlimNode = serde_json::from_str(json).unwrap();
             assert_eq!(node.state(), NodeState::Up);
-            node.is_cordoned()
+            node.notice(&NoticeRules::default())
         };
-        for key in ABOUT_TO_GO {
-            assert!(with(key, "NoSchedule") && with(key, "NoExecute"), "{key}");
-            assert!(!with(key, "PreferNoSchedule"), "{key} is only a candidate");
-        }
-        assert!(!with("dedicated", "NoSchedule"), "it may be there for good");
-    }
-
-    #[test]
-    fn the_documentation_lists_the_taints() {
-        let page = include_str!("../../../../docs/elasticity.md");
-        for key in ABOUT_TO_GO {
-            assert!(page.contains(&format!("`{key}`")), "{key}");
-        }
+        let cordoned = notice(r#"{"metadata":{"name":"n"},"spec":{"unschedulable":true}}"#).unwrap();
+        assert_eq!(cordoned.why, NoticeCause::Cordon);
+        let spot = r#"{"key":"aws-node-termination-handler/spot-itn","value":"i-1","effect":"NoExecute",
+            "timeAdded":"2026-01-01T00:00:00Z"}"#;
+        let tainted = format!(r#"{{"metadata":{{"name":"n"}},"spec":{{"taints":[{spot}]}}}}"#);
+        let at = |time: &str| Some(time.parse().unwrap());
+        assert_eq!(
+            notice(&tainted).and_then(|notice| notice.leave_by),
+            at("2026-01-01T00:02:00Z")
+        );
+        let annotated = r#"{"metadata":{"name":"n","annotations":{"a":"b",
+            "trainyard.dev/leave-by":"2026-01-01T00:01:00Z"}},"spec":{"unschedulable":true}}"#;
+        assert_eq!(
+            notice(annotated).and_then(|notice| notice.leave_by),
+            at("2026-01-01T00:01:00Z")
+        );
+        assert_eq!(notice(r#"{"metadata":{"name":"n"}}"#), None);
     }
 }

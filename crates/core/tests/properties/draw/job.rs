@@ -162,15 +162,17 @@ fn run_policy() -> BoxedStrategy<RunPolicy> {
         option::of(seconds()),
         option::of(seconds()),
         option::of(seconds()),
+        option::of(seconds()),
         option::of(number()),
         option::of(update),
     )
         .prop_map(
-            |(clean_pod_policy, finished, failed, deadline, backoff_limit, update_policy)| RunPolicy {
+            |(clean_pod_policy, finished, failed, deadline, drain, backoff_limit, update_policy)| RunPolicy {
                 clean_pod_policy,
                 ttl_seconds_after_finished: finished,
                 ttl_seconds_after_failed: failed,
                 active_deadline_seconds: deadline,
+                drain_timeout_seconds: drain,
                 backoff_limit,
                 update_policy,
             },
@@ -249,6 +251,7 @@ fn sound_job(
         active_deadline_seconds: run
             .active_deadline_seconds
             .map(|deadline| deadline.saturating_abs().max(1)),
+        drain_timeout_seconds: run.drain_timeout_seconds.map(i64::saturating_abs),
         backoff_limit: run.backoff_limit.map(i32::saturating_abs),
         ..run
     });

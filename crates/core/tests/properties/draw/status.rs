@@ -110,9 +110,18 @@ fn scaling() -> BoxedStrategy<Scaling> {
         },
     );
     let roles = prop_oneof![2 => Just(Vec::new()), 1 => vec(role, 0..3)];
-    ((0..6i32, 0..6i32), step, times, indices(), indices(), roles)
+    let nodes = vec(select(vec!["node-0".to_owned(), "node-3".to_owned()]), 0..2);
+    (
+        (0..6i32, 0..6i32),
+        step,
+        times,
+        indices(),
+        indices(),
+        roles,
+        nodes,
+    )
         .prop_map(
-            |((from, to), step, (since, deadline), victims, joining, roles)| Scaling {
+            |((from, to), step, (since, deadline), victims, joining, roles, nodes)| Scaling {
                 from,
                 to,
                 step,
@@ -123,6 +132,7 @@ fn scaling() -> BoxedStrategy<Scaling> {
                 victims,
                 joining,
                 roles,
+                nodes,
                 request: None,
                 message: None,
             },

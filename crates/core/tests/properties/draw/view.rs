@@ -14,6 +14,7 @@ use trainyard_contract::start::WAITED_IN_VAIN;
 use trainyard_core::agent::WAIT_CONTAINER;
 use trainyard_core::local_state::{ExecRightState, LocalState, SecretState};
 use trainyard_core::model::Identity;
+use trainyard_core::notice::{Notice, NoticeCause};
 use trainyard_core::view::{
     Conflict, NodeState, Nodes, PodEnd, PodPhase, PodRow, Refusal, ServiceRow, Settings, Trouble, View,
 };
@@ -50,7 +51,8 @@ impl Seen {
             absence_is_confirmed: true,
             refusal: self.refusal.as_ref(),
             progress: self.progress.as_ref(),
-            nodes: &Some3,
+            nodes: &SomeNodes,
+            budgets: None,
             settings: &self.settings,
             now: self.now,
             instant: self.instant,
@@ -58,9 +60,15 @@ impl Seen {
     }
 }
 
-struct Some3;
+struct SomeNodes;
 
-impl Nodes for Some3 {
+static CORDONED: Notice = Notice {
+    why: NoticeCause::Cordon,
+    leave_by: None,
+    seconds: None,
+};
+
+impl Nodes for SomeNodes {
     fn state(&self, name: &str) -> NodeState {
         match name {
             "node-1" => NodeState::Down,
@@ -69,8 +77,12 @@ impl Nodes for Some3 {
         }
     }
 
-    fn is_cordoned(&self, name: &str) -> bool {
-        name == "node-0"
+    fn notice(&self, name: &str) -> Option<&Notice> {
+        (name == "node-0").then_some(&CORDONED)
+    }
+
+    fn are_known(&self) -> bool {
+        true
     }
 }
 

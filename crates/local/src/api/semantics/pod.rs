@@ -1,10 +1,11 @@
 //! Pods: defaults, immutable fields, and grace periods.
 
 mod account;
+pub(crate) mod binding;
 mod change;
 mod check;
 mod defaults;
-pub(crate) mod subresources;
+pub(crate) mod eviction;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};

@@ -112,7 +112,8 @@ fn is_active(pod: &Pod) -> bool {
     !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-fn is_ready(pod: &Pod) -> bool {
+/// Returns true if a pod is ready and stays.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status
         .as_ref()

@@ -34,7 +34,7 @@ fn nodes_are_up_down_gone_or_not_known_yet() {
         index.apply_node(&node("n1", "True", 14), Source::Watch),
         [key("a")]
     );
-    assert_eq!(index.delete_node(&node("n1", "True", 15).metadata), [key("a")]);
+    assert_eq!(index.delete_node("n1", Version(15)), [key("a")]);
     assert_eq!(state(&index), NodeState::Gone);
     index.apply_pod(TestPod { version: 30, ..POD }.slim(), Source::Watch);
     assert_eq!(
@@ -44,6 +44,37 @@ fn nodes_are_up_down_gone_or_not_known_yet() {
     );
     index.bookmark(Kind::Node, 0, Version(30));
     assert_eq!(state(&index), NodeState::Gone);
+}
+
+#[test]
+fn jobs_hear_that_their_node_is_about_to_go() {
+    let index = index();
+    index.apply_pod(POD.slim(), Source::Watch);
+    let hear = |spec: Value, version: u64| {
+        let node = json!({"metadata": {"name": "n1", "resourceVersion": version.to_string()}, "spec": spec});
+        let node = serde_json::from_str(&node.to_string()).unwrap();
+        let affected = index.apply_node(&node, Source::Watch);
+        let nodes = snapshot(&index, "a").nodes;
+        (affected, nodes.notice("n1").map(|notice| notice.why.clone()))
+    };
+    let cordoned = (vec![key("a")], Some(NoticeCause::Cordon));
+    assert_eq!(hear(json!({"unschedulable": true}), 12), cordoned);
+    let none: Vec<JobKey> = Vec::new();
+    assert_eq!(
+        hear(json!({"unschedulable": true}), 13),
+        (none.clone(), cordoned.1),
+        "nothing is new"
+    );
+    let spot = "aws-node-termination-handler/spot-itn";
+    let (affected, why) = hear(
+        json!({"unschedulable": true, "taints": [{"key": spot, "effect": "NoExecute"}]}),
+        14,
+    );
+    assert_eq!(affected, [key("a")]);
+    assert!(matches!(why, Some(NoticeCause::Taint(taint)) if &*taint.key == spot));
+    assert_eq!(hear(json!({}), 15), (vec![key("a")], None), "it was uncordoned");
+    assert_eq!(hear(json!({}), 16), (none, None));
+    assert!(snapshot(&index, "a").nodes.are_known());
 }
 
 #[test]
@@ -86,4 +117,5 @@ fn without_a_right_to_see_nodes_all_are_up() {
     index.apply_job(job("a", "u1", 3), Source::Watch);
     index.apply_pod(POD.slim(), Source::Watch);
     assert_eq!(snapshot(&index, "a").nodes.state("n1"), NodeState::Up);
+    assert!(!snapshot(&index, "a").nodes.are_known());
 }

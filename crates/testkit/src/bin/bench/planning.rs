@@ -118,6 +118,7 @@ fn cost(job: &TrainingJob, registry: &Registry) -> Result<Cost> {
         refusal: None,
         progress: None,
         nodes: &AllUp,
+        budgets: None,
         settings: &settings,
         now: Timestamp::now(),
         instant: Instant::now(),

@@ -1,0 +1,299 @@
+//! The disruption budget, by which evictions wait until pods have left in order.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudgetSpec;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rstest::rstest;
+use serde_json::{Value, json};
+use trainyard_api::JobPhase::{Failed, Paused, Restarting, Running, Succeeded, Suspended};
+use trainyard_api::{Elastic, RestartPolicy, TrainingJob};
+use trainyard_core::view::{BudgetRow, Budgets, Settings};
+
+use crate::common::World;
+use crate::common::jobs::{Change, custom, job, with_agent, with_silent_agent};
+
+/// A job of a store and workers, whose number may change.
+fn elastic() -> TrainingJob {
+    let mut job = custom(&[("store", 1), ("worker", 1)]).role("worker", |role| {
+        role.replicas = None;
+        role.restart_policy = Some(RestartPolicy::OnFailure);
+    });
+    job.spec.elastic = Some(Elastic {
+        replicas: 3,
+        min_replicas: Some(2),
+        drain_timeout_seconds: Some(300),
+        ..Elastic::default()
+    });
+    job
+}
+
+/// A job that does not run yet, of an operator that sees nodes and budgets.
+fn pending(job: TrainingJob, settings: Settings) -> World {
+    let mut world = World::new(job);
+    world.settings = settings;
+    world.budgets = Some(Budgets {
+        sees_nodes: true,
+        ..Budgets::default()
+    });
+    world.reconcile();
+    world
+}
+
+fn running(job: TrainingJob) -> World {
+    let mut world = pending(job, with_agent());
+    world.run_all();
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Running));
+    world
+}
+
+fn own(world: &World) -> Vec<BudgetRow> {
+    world.budgets.as_ref().unwrap().own.to_vec()
+}
+
+fn spec(json: Value) -> PodDisruptionBudgetSpec {
+    serde_json::from_value(json).unwrap()
+}
+
+/// Somebody makes a budget that selects some pods.
+fn add_foreign(world: &mut World, name: &str, selector: &Value) {
+    let row = BudgetRow {
+        name: name.into(),
+        uid: name.into(),
+        terminating: false,
+        spec: spec(json!({"maxUnavailable": 1, "selector": selector})),
+    };
+    Arc::make_mut(&mut world.budgets.as_mut().unwrap().foreign).push(row);
+}
+
+#[test]
+fn a_job_that_runs_has_a_budget_that_no_eviction_satisfies() {
+    let mut world = pending(elastic(), with_agent());
+    assert_eq!(own(&world), [], "a job that starts has no work to save");
+    world.run_all();
+    world.reconcile();
+    let [row] = &own(&world)[..] else {
+        panic!("{:?}", own(&world))
+    };
+    assert_eq!(&*row.name, "mnist-drain");
+    let expected = spec(json!({"minAvailable": i32::MAX, "selector": {
+        "matchLabels": {"trainyard.dev/job": "mnist"},
+        "matchExpressions": [{"key": "trainyard.dev/role", "operator": "In", "values": ["worker"]}]}}));
+    assert_eq!(row.spec, expected);
+    world.tick(3);
+    world.edit(|spec| spec.elastic.as_mut().unwrap().replicas = 5);
+    world.settle();
+    assert_eq!(
+        (world.log.budgets, world.log.deleted_budgets),
+        (1, 0),
+        "it is the same at any size"
+    );
+}
+
+#[test]
+fn all_pods_of_a_rigid_job_leave_in_order() {
+    let mut rigid = job("pytorch", &[("worker", 1)]);
+    rigid.spec.roles[0].replicas = None;
+    rigid.spec.elastic = Some(Elastic {
+        replicas: 2,
+        drain_timeout_seconds: Some(300),
+        ..Elastic::default()
+    });
+    assert_eq!(own(&running(rigid)).len(), 1);
+}
+
+#[test]
+fn a_job_that_says_how_long_a_drain_may_take_has_one_whatever_it_is() {
+    let mut plain = job("pytorch", &[("worker", 2)]).role("worker", |role| {
+        role.restart_policy = Some(RestartPolicy::OnFailure);
+    });
+    plain
+        .spec
+        .run_policy
+        .get_or_insert_default()
+        .drain_timeout_seconds = Some(60);
+    assert_eq!(own(&running(plain.clone())).len(), 1);
+    let never = plain.role("worker", |role| role.restart_policy = Some(RestartPolicy::Never));
+    assert_eq!(own(&running(never)), [], "nobody would take its pods off a node");
+}
+
+#[rstest]
+#[case::job_without_drains(custom(&[("worker", 2)]), with_agent())]
+#[case::job_without_a_time_for_drains(
+    {
+        let mut job = elastic();
+        job.spec.elastic.as_mut().unwrap().drain_timeout_seconds = None;
+        job
+    },
+    with_agent()
+)]
+#[case::without_an_agent(elastic(), Settings::default())]
+#[case::without_an_observer(elastic(), with_silent_agent())]
+#[case::pods_that_stay_on_a_cordoned_node(
+    elastic().role("worker", |role| {
+        let tolerations = json!([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]);
+        role.template.spec.as_mut().unwrap().tolerations = Some(serde_json::from_value(tolerations).unwrap());
+    }),
+    with_agent()
+)]
+#[case::pods_made_for_a_node(
+    elastic().role("worker", |role| role.template.spec.as_mut().unwrap().node_name = Some("n".to_owned())),
+    with_agent()
+)]
+fn pods_that_nobody_would_take_off_a_node_may_be_evicted(
+    #[case] job: TrainingJob,
+    #[case] settings: Settings,
+) {
+    let mut world = pending(job, settings);
+    world.run_all();
+    world.reconcile();
+    assert_eq!((world.phase(), own(&world)), (Some(Running), Vec::new()));
+}
+
+#[test]
+fn without_sight_of_nodes_there_is_no_budget() {
+    let mut world = running(elastic());
+    world.budgets.as_mut().unwrap().sees_nodes = false;
+    world.reconcile();
+    assert_eq!(
+        own(&world),
+        [],
+        "nobody would free a node, and evictions wait for ever"
+    );
+    world.budgets.as_mut().unwrap().sees_nodes = true;
+    world.reconcile();
+    assert_eq!(own(&world).len(), 1);
+}
+
+#[test]
+fn what_is_not_known_is_not_touched() {
+    let mut world = running(elastic());
+    let known = world.budgets.take();
+    world.settle();
+    assert_eq!(world.phase(), Some(Running));
+    world.budgets = known;
+    world.reconcile();
+    assert_eq!((world.log.budgets, world.log.deleted_budgets), (1, 0));
+}
+
+#[test]
+fn a_job_that_ends_has_none() {
+    for phase in [Succeeded, Failed] {
+        let mut world = running(elastic());
+        match phase {
+            Succeeded => world.succeed_all(),
+            _ => world.edit(|spec| {
+                spec.run_policy.get_or_insert_default().active_deadline_seconds = Some(60);
+            }),
+        }
+        world.tick(100);
+        world.settle();
+        assert_eq!((world.phase(), own(&world)), (Some(phase), Vec::new()));
+    }
+}
+
+#[test]
+fn a_job_that_is_suspended_has_none_and_has_one_when_it_runs_again() {
+    let mut world = running(elastic());
+    world.suspend(true);
+    world.reconcile();
+    assert_eq!(own(&world), []);
+    world.tick(100);
+    world.settle();
+    assert_eq!(world.phase(), Some(Suspended));
+    world.suspend(false);
+    world.settle();
+    world.run_all();
+    world.reconcile();
+    assert_eq!((world.phase(), own(&world).len()), (Some(Running), 1));
+}
+
+#[test]
+fn a_job_that_waits_for_pods_keeps_its_budget() {
+    let mut world = running(elastic());
+    for pod in ["mnist-worker-1", "mnist-worker-2"] {
+        world.fail(pod, 1);
+    }
+    world.reconcile();
+    assert!(
+        matches!(world.phase(), Some(Paused | Restarting)),
+        "{:?}",
+        world.phase()
+    );
+    assert_eq!(own(&world).len(), 1);
+}
+
+#[rstest]
+#[case(json!({"matchLabels": {"trainyard.dev/job": "mnist"}}), 0)]
+#[case(json!({}), 0)]
+#[case(json!({"matchLabels": {"trainyard.dev/role": "worker", "trainyard.dev/index": "1"}}), 0)]
+#[case(json!({"matchLabels": {"trainyard.dev/role": "store"}}), 1)]
+#[case(json!({"matchLabels": {"app": "other"}}), 1)]
+fn a_budget_of_the_user_wins(#[case] selector: Value, #[case] expected: usize) {
+    let mut world = running(elastic());
+    add_foreign(&mut world, "theirs", &selector);
+    world.reconcile();
+    assert_eq!(
+        own(&world).len(),
+        expected,
+        "pods of two budgets can't be evicted at all"
+    );
+    world.budgets.as_mut().unwrap().foreign = Arc::default();
+    world.reconcile();
+    assert_eq!(own(&world).len(), 1);
+}
+
+#[test]
+fn one_that_somebody_has_changed_is_made_anew() {
+    let mut world = running(elastic());
+    let rows = Arc::make_mut(&mut world.budgets.as_mut().unwrap().own);
+    rows[0].spec.min_available = Some(IntOrString::Int(1));
+    world.reconcile();
+    assert_eq!((world.log.budgets, world.log.deleted_budgets), (2, 1));
+    assert_eq!(
+        own(&world)[0].spec.min_available,
+        Some(IntOrString::Int(i32::MAX))
+    );
+}
+
+#[test]
+fn one_that_is_about_to_go_is_waited_for() {
+    let mut world = running(elastic());
+    Arc::make_mut(&mut world.budgets.as_mut().unwrap().own)[0].terminating = true;
+    world.reconcile();
+    assert_eq!((world.log.budgets, world.log.deleted_budgets), (1, 0));
+    Arc::make_mut(&mut world.budgets.as_mut().unwrap().own).clear();
+    world.reconcile();
+    assert_eq!(own(&world).len(), 1);
+}
+
+#[test]
+fn a_taken_name_is_told_and_the_job_goes_on() {
+    let mut world = pending(elastic(), with_agent());
+    add_foreign(
+        &mut world,
+        "mnist-drain",
+        &json!({"matchLabels": {"app": "other"}}),
+    );
+    world.run_all();
+    world.reconcile();
+    assert_eq!((world.phase(), own(&world).len()), (Some(Running), 0));
+    let told = |world: &World| {
+        let events = world.log.events.iter();
+        events
+            .filter(|event| {
+                event
+                    .message
+                    .contains("PodDisruptionBudget \"mnist-drain\" exists")
+            })
+            .count()
+    };
+    assert_eq!(told(&world), 1);
+    world.tick(60);
+    world.settle();
+    assert_eq!(told(&world), 1);
+    world.budgets.as_mut().unwrap().foreign = Arc::default();
+    world.reconcile();
+    assert_eq!(own(&world).len(), 1);
+}

@@ -1,0 +1,608 @@
+//! Nodes that are about to go, and pods that leave them in order.
+
+use rstest::rstest;
+use trainyard_api::JobPhase::{Paused, Running, Scaling, Suspended, Suspending};
+use trainyard_api::{Elastic, Refill, RestartPolicy, RestartRecord, RoleSpec, ScalingStep, TrainingJob};
+use trainyard_contract::drain::{DrainReport, DrainState};
+use trainyard_core::notice::{NodeTaint, NoticeCause};
+use trainyard_core::observe::observe;
+use trainyard_core::plan::Plan;
+
+use crate::common::World;
+use crate::common::jobs::{Change, custom, job, with_agent, workers};
+use crate::crashes::{Script, at_every_write};
+
+const TIMEOUT: i64 = 60;
+
+fn drained(job: TrainingJob) -> TrainingJob {
+    job.run(|run| run.drain_timeout_seconds = Some(TIMEOUT))
+}
+
+/// Three pods that train as one.
+fn jax() -> TrainingJob {
+    job("jax", &[("worker", 3)])
+}
+
+/// A job whose workers join and leave, beside a master, which has rank 0.
+fn elastic(replicas: i32, change: impl FnOnce(&mut Elastic)) -> TrainingJob {
+    let mut elastic = Elastic {
+        replicas,
+        drain_timeout_seconds: Some(TIMEOUT),
+        ..Elastic::default()
+    };
+    change(&mut elastic);
+    let restarts = |role: &mut RoleSpec| role.restart_policy = Some(RestartPolicy::OnFailure);
+    custom(&[("master", 1), ("worker", 1)])
+        .role("master", restarts)
+        .role("worker", restarts)
+        .role("worker", |role| role.replicas = None)
+        .spec(|spec| {
+            elastic.role = Some("worker".to_owned());
+            spec.elastic = Some(elastic);
+        })
+}
+
+/// A job that runs, whose pods have agents and each a node of its own: `a` to `d`.
+fn running(job: TrainingJob) -> World {
+    let mut world = World::new(job);
+    world.settings = with_agent();
+    world.reconcile();
+    let names = world.names(|_| true);
+    for (name, node) in names.iter().zip(["a", "b", "c", "d", "e", "f"]) {
+        world.run_on(name, node);
+    }
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Running));
+    world.tick(100);
+    world
+}
+
+fn report(world: &mut World, pod: &str, state: DrainState) {
+    let uid = world.pod(pod).uid.to_string();
+    world.local.drains.record(&uid, DrainReport { state, step: None });
+}
+
+/// The pods that exist and are not asked to go.
+fn pods(world: &World) -> String {
+    let names = world.names(|row| !row.terminating);
+    let short = names.iter().filter_map(|name| name.strip_prefix("mnist-"));
+    short.collect::<Vec<_>>().join(" ")
+}
+
+/// The pods that are told to leave.
+fn told(world: &World) -> String {
+    let observed = world.see(observe);
+    let pods = observed.roles.iter().flat_map(|role| &role.pods);
+    let told = pods.filter(|pod| !pod.drain.stays());
+    let short = told.filter_map(|pod| pod.name.strip_prefix("mnist-"));
+    short.collect::<Vec<_>>().join(" ")
+}
+
+fn step(world: &World) -> Option<ScalingStep> {
+    world.status().scaling.map(|scaling| scaling.step)
+}
+
+fn nodes(world: &World) -> Vec<String> {
+    world
+        .status()
+        .scaling
+        .map(|scaling| scaling.nodes)
+        .unwrap_or_default()
+}
+
+fn history(world: &World) -> Vec<RestartRecord> {
+    world
+        .status()
+        .restarts
+        .map(|restarts| restarts.history)
+        .unwrap_or_default()
+}
+
+/// How many seconds the pods have that are told to leave.
+fn seconds_left(world: &World) -> Option<i64> {
+    let deadline = world.status().scaling?.deadline?;
+    Some(deadline.0.duration_since(world.now).as_secs())
+}
+
+fn taint(key: &str) -> NoticeCause {
+    NoticeCause::Taint(NodeTaint {
+        key: key.into(),
+        value: "".into(),
+        effect: "NoExecute".into(),
+        added: None,
+    })
+}
+
+/// All have left, are deleted, and start anew elsewhere.
+fn start_anew(world: &mut World) {
+    world.kubelets_remove();
+    world.reconcile();
+    world.run_all();
+    world.reconcile();
+}
+
+#[rstest]
+#[case::rigid(jax())]
+#[case::elastic(elastic(3, |elastic| elastic.drain_timeout_seconds = None))]
+fn without_a_drain_timeout_pods_stay(#[case] job: TrainingJob) {
+    let mut world = running(job);
+    world.cordon("b");
+    assert_eq!(world.plan(), Plan::default());
+    world.announce("a", taint("aws-node-termination-handler/spot-itn"), Some(120));
+    assert_eq!(world.plan(), Plan::default());
+}
+
+#[test]
+fn pods_that_train_as_one_leave_a_cordoned_node_together_and_start_anew() {
+    let mut world = running(drained(jax()).backoff_limit(0));
+    let created = world.log.pods.len();
+    world.cordon("b");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-0 worker-1 worker-2");
+    assert_eq!(
+        (nodes(&world), seconds_left(&world)),
+        (vec!["b".to_owned()], Some(TIMEOUT))
+    );
+    assert_eq!(
+        (world.phase(), world.restarts()),
+        (Some(Running), (0, 0)),
+        "it trains meanwhile"
+    );
+    assert_eq!(world.condition("Running"), "True Draining");
+    assert!(
+        world.message("Running").contains("b is cordoned"),
+        "{}",
+        world.message("Running")
+    );
+    assert_eq!(world.plan(), world.reconcile(), "it waits");
+
+    let all = ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"];
+    for pod in all {
+        report(&mut world, pod, DrainState::Acknowledged);
+    }
+    world.reconcile();
+    world.tick(TIMEOUT - 1);
+    for pod in all {
+        report(&mut world, pod, DrainState::CheckpointDone);
+    }
+    world.reconcile();
+    assert_eq!(step(&world), Some(ScalingStep::CheckpointDone));
+    for pod in ["mnist-worker-0", "mnist-worker-1"] {
+        world.succeed(pod);
+        world.reconcile();
+        assert_eq!(pods(&world), "worker-0 worker-1 worker-2", "one has not left");
+    }
+    world.fail("mnist-worker-2", 1);
+    world.reconcile();
+    assert_eq!((pods(&world), step(&world)), (String::new(), None));
+    assert_eq!(world.restarts(), (0, 1), "one disruption, and no failure");
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(world.condition("Running"), "True AllRolesRunning");
+    assert_eq!(world.log.pods.len(), created + 3);
+    let history = history(&world);
+    let [record] = &*history else {
+        panic!("{history:#?}")
+    };
+    assert_eq!(
+        (&*record.pod, record.node.as_deref()),
+        ("mnist-worker-1", Some("b"))
+    );
+    assert_eq!((&*record.reason, record.consequences), ("NodeDrained", 2));
+    let events = world.log.events.iter();
+    let draining: Vec<&str> = events
+        .filter(|event| event.reason == trainyard_api::Reason::Draining)
+        .map(|event| &*event.message)
+        .collect();
+    assert_eq!(
+        draining[0],
+        "b is cordoned: worker 0-2 are told to leave, and start anew."
+    );
+    assert_eq!(world.reconcile(), Plan::default(), "nothing is left to do");
+}
+
+/// A cordon is seen a moment before the pods are evicted, or together with that.
+#[rstest]
+#[case::after(false)]
+#[case::at_once(true)]
+fn pods_that_are_evicted_meanwhile_are_waited_for_too(#[case] at_once: bool) {
+    let mut world = running(drained(jax()));
+    world.cordon("b");
+    if !at_once {
+        world.reconcile();
+    }
+    world.ask_to_go("mnist-worker-1");
+    world.reconcile();
+    assert_eq!(
+        (pods(&world), world.restarts()),
+        ("worker-0 worker-2".to_owned(), (0, 0))
+    );
+    report(&mut world, "mnist-worker-0", DrainState::CheckpointDone);
+    world.succeed("mnist-worker-1");
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!(
+        pods(&world),
+        "worker-0 worker-2",
+        "the others still save their work"
+    );
+    for pod in ["mnist-worker-0", "mnist-worker-2"] {
+        world.succeed(pod);
+    }
+    world.reconcile();
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(history(&world).len(), 1);
+}
+
+#[rstest]
+#[case::it_never_answers(None, 10)]
+#[case::it_never_leaves(Some(DrainState::CheckpointDone), TIMEOUT)]
+fn nobody_is_waited_for_for_ever(#[case] says: Option<DrainState>, #[case] seconds: i64) {
+    let mut world = running(drained(jax()));
+    world.cordon("b");
+    world.reconcile();
+    if let Some(says) = says {
+        report(&mut world, "mnist-worker-0", says);
+    }
+    world.reconcile();
+    world.tick(seconds - 1);
+    world.reconcile();
+    assert_eq!(pods(&world), "worker-0 worker-1 worker-2");
+    world.tick(1);
+    world.reconcile();
+    assert_eq!((pods(&world), world.restarts()), (String::new(), (0, 1)));
+    start_anew(&mut world);
+    assert_eq!(world.phase(), Some(Running));
+}
+
+#[test]
+fn a_node_that_says_when_it_goes_leaves_less_time() {
+    let mut world = running(drained(jax()));
+    world.announce(
+        "b",
+        taint("cloud.google.com/impending-node-termination"),
+        Some(15),
+    );
+    world.reconcile();
+    assert_eq!(seconds_left(&world), Some(15));
+    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.tick(14);
+    world.reconcile();
+    assert_eq!(pods(&world), "worker-0 worker-1 worker-2");
+    world.tick(1);
+    world.reconcile();
+    assert_eq!((pods(&world), world.restarts()), (String::new(), (0, 1)));
+}
+
+#[test]
+fn a_second_node_belongs_to_the_same_disruption() {
+    let mut world = running(drained(jax()));
+    world.cordon("b");
+    world.reconcile();
+    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.tick(20);
+    world.announce("c", taint("aws-node-termination-handler/spot-itn"), Some(30));
+    world.reconcile();
+    assert_eq!(nodes(&world), ["b", "c"]);
+    assert_eq!(seconds_left(&world), Some(30), "it goes sooner");
+    world.tick(5);
+    world.reconcile();
+    assert_eq!(seconds_left(&world), Some(25), "its time is not given anew");
+    world.succeed_all();
+    world.reconcile();
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+}
+
+#[test]
+fn who_was_told_leaves_though_the_node_stays_after_all() {
+    let mut world = running(drained(jax()));
+    world.cordon("b");
+    world.reconcile();
+    world.uncordon("b");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-0 worker-1 worker-2");
+    world.succeed_all();
+    world.reconcile();
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(history(&world)[0].node.as_deref(), Some("b"));
+}
+
+#[test]
+fn a_role_that_tolerates_what_the_node_says_stays() {
+    let tolerates = |key: &str| {
+        let toleration = format!(r#"{{"tolerations": [{{"key": "{key}", "operator": "Exists"}}]}}"#);
+        drained(jax()).role("worker", |role| {
+            let pod = role.template.spec.as_mut().unwrap();
+            let given: k8s_openapi::api::core::v1::PodSpec =
+                serde_json::from_str(&format!("{{\"containers\": [], {}", &toleration[1..])).unwrap();
+            pod.tolerations = given.tolerations;
+        })
+    };
+    let mut world = running(tolerates("node.kubernetes.io/unschedulable"));
+    world.cordon("b");
+    assert_eq!(world.plan(), Plan::default());
+    world.announce("b", taint("karpenter.sh/disrupted"), None);
+    world.reconcile();
+    assert_eq!(nodes(&world), ["b"]);
+}
+
+/// Others go on without it, and its role has no other pod that leaves.
+#[test]
+fn a_pod_that_trains_for_itself_leaves_alone() {
+    let mut world = running(drained(workers(3, RestartPolicy::OnFailure)).backoff_limit(0));
+    world.cordon("b");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1");
+    report(&mut world, "mnist-worker-1", DrainState::CheckpointDone);
+    world.reconcile();
+    world.succeed("mnist-worker-1");
+    world.reconcile();
+    assert_eq!(pods(&world), "worker-0 worker-2");
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(world.log.deleted, [("mnist-worker-1".to_owned(), false)]);
+    assert_eq!(
+        world.role("worker").succeeded_indices,
+        None,
+        "its work is not done"
+    );
+    assert_eq!(history(&world)[0].reason, "NodeDrained");
+}
+
+#[test]
+fn a_pod_that_is_not_replaced_stays() {
+    let mut world = running(drained(workers(3, RestartPolicy::Never)));
+    world.cordon("b");
+    assert_eq!(world.plan(), Plan::default(), "the job would fail");
+}
+
+/// A place that is empty when the others are told stays so until all start anew.
+#[test]
+fn no_pod_is_made_again_while_the_others_leave() {
+    let job = drained(jax()).role("worker", |role| role.restart_policy = Some(RestartPolicy::Always));
+    let mut world = running(job);
+    let created = world.log.pods.len();
+    world.succeed("mnist-worker-2");
+    world.cordon("b");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-0 worker-1 worker-2");
+    world.ask_to_go("mnist-worker-2");
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!(world.log.pods.len(), created);
+    world.succeed_all();
+    world.reconcile();
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(world.log.pods.len(), created + 3);
+}
+
+#[test]
+fn a_job_that_is_suspended_has_time_for_a_checkpoint() {
+    let mut world = running(drained(jax()));
+    world.suspend(true);
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Suspending));
+    assert_eq!(pods(&world), "worker-0 worker-1 worker-2");
+    assert_eq!(seconds_left(&world), Some(TIMEOUT));
+    world.succeed_all();
+    world.reconcile();
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!((world.phase(), world.restarts()), (Some(Suspended), (0, 0)));
+}
+
+#[test]
+fn an_elastic_worker_leaves_and_another_joins_in_its_place_at_once() {
+    let mut world = running(elastic(3, |_| {}));
+    world.cordon("c");
+    world.reconcile();
+    assert_eq!(
+        (told(&world), nodes(&world)),
+        ("worker-1".to_owned(), vec!["c".to_owned()])
+    );
+    assert_eq!(pods(&world), "master-0 worker-0 worker-1 worker-2 worker-3");
+    assert_eq!(world.phase(), Some(Scaling));
+    assert!(
+        world
+            .message("Scaling")
+            .contains("c is cordoned: 1 are told to leave, and 3 join"),
+        "{}",
+        world.message("Scaling")
+    );
+    report(&mut world, "mnist-worker-1", DrainState::CheckpointDone);
+    world.reconcile();
+    world.succeed("mnist-worker-1");
+    world.reconcile_for_a_second();
+    assert_eq!(pods(&world), "master-0 worker-0 worker-2 worker-3");
+    assert_eq!(
+        step(&world),
+        Some(ScalingStep::Joining),
+        "the new one does not run yet"
+    );
+    world.kubelets_remove();
+    world.run_all();
+    world.reconcile();
+    assert_eq!((step(&world), world.phase()), (None, Some(Running)));
+    assert_eq!(world.restarts(), (0, 0), "nothing was lost");
+    world.tick(100);
+    assert_eq!(world.reconcile(), Plan::default());
+}
+
+#[test]
+fn two_nodes_are_one_drain() {
+    let mut world = running(elastic(4, |_| {}));
+    world.cordon("c");
+    world.reconcile();
+    world.tick(5);
+    world.cordon("d");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1 worker-2");
+    assert_eq!(nodes(&world), ["c", "d"]);
+    assert_eq!(pods(&world).split(' ').count(), 1 + 4 + 2, "{}", pods(&world));
+    for pod in ["mnist-worker-1", "mnist-worker-2"] {
+        world.succeed(pod);
+    }
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!(world.status().replicas, Some(4));
+}
+
+/// The training can't have more pods.
+#[test]
+fn places_are_filled_afterwards_where_there_is_no_room_for_more() {
+    let mut world = running(elastic(3, |elastic| {
+        (elastic.min_replicas, elastic.max_replicas) = (Some(2), Some(3));
+    }));
+    world.cordon("c");
+    world.reconcile();
+    assert_eq!(
+        (told(&world), pods(&world).split(' ').count()),
+        ("worker-1".to_owned(), 4)
+    );
+    world.succeed("mnist-worker-1");
+    world.reconcile_for_a_second();
+    assert_eq!(world.status().replicas, Some(2));
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Running), Some(3)));
+    assert_eq!(world.restarts(), (0, 0));
+}
+
+#[test]
+fn as_many_leave_as_the_training_can_do_without() {
+    let mut world = running(elastic(3, |elastic| {
+        (elastic.min_replicas, elastic.max_replicas) = (Some(2), Some(3));
+    }));
+    world.cordon("c");
+    world.cordon("d");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-2");
+    world.succeed("mnist-worker-2");
+    world.settle();
+    assert_eq!(told(&world), "", "{:#?}", world.status().scaling);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    let stay = world.names(|row| matches!(row.node.as_deref(), Some("c" | "d")));
+    assert_eq!((stay, world.status().replicas), (Vec::new(), Some(3)));
+}
+
+/// Nobody may leave, so they are told when there is just time to say that they know.
+#[test]
+fn who_would_make_too_few_is_told_last() {
+    let fixed = |elastic: &mut Elastic| {
+        (elastic.min_replicas, elastic.max_replicas) = (Some(3), Some(3));
+        elastic.refill = Some(Refill::Always);
+    };
+    let mut world = running(elastic(3, fixed));
+    world.cordon("c");
+    let plan = world.reconcile();
+    assert_eq!(told(&world), "");
+    assert!(plan.wake_at().is_some());
+    world.tick(TIMEOUT - 11);
+    world.reconcile();
+    assert_eq!(told(&world), "");
+    // Somebody changes their mind.
+    world.uncordon("c");
+    world.tick(100);
+    world.reconcile();
+    assert_eq!((told(&world), world.phase()), (String::new(), Some(Running)));
+
+    world.cordon("c");
+    world.reconcile();
+    world.tick(TIMEOUT - 10);
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1");
+    world.succeed("mnist-worker-1");
+    world.reconcile_for_a_second();
+    assert_eq!(world.phase(), Some(Paused));
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Running), Some(3)));
+}
+
+#[test]
+fn places_stay_empty_where_nobody_refills() {
+    let mut world = running(elastic(3, |elastic| elastic.refill = Some(Refill::Never)));
+    world.cordon("c");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1");
+    world.succeed("mnist-worker-1");
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Running), Some(2)));
+}
+
+/// Elastic pods wait for it, or were started by it.
+#[test]
+fn all_start_anew_when_the_pod_of_rank_0_has_to_leave() {
+    let mut world = running(drained(elastic(3, |_| {})));
+    world.cordon("a");
+    world.reconcile();
+    assert_eq!(told(&world), "master-0 worker-0 worker-1 worker-2");
+    world.succeed_all();
+    world.reconcile();
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(history(&world)[0].pod, "mnist-master-0");
+    assert_eq!(world.pod("mnist-worker-2").attempt, 1);
+    world.tick(100);
+    assert_eq!(world.reconcile(), Plan::default());
+}
+
+const RIGID: Script = |world, operate| {
+    world.settings = with_agent();
+    operate(world);
+    world.run_all();
+    operate(world);
+    world.cordon("node-1");
+    operate(world);
+    report(world, "mnist-worker-0", DrainState::CheckpointDone);
+    operate(world);
+    world.succeed_all();
+    operate(world);
+    world.kubelets_remove();
+    operate(world);
+    world.run_all();
+    operate(world);
+};
+
+#[test]
+fn an_operator_that_dies_at_any_write_has_all_leave_once() {
+    let job = drained(jax()).backoff_limit(0);
+    let writes = at_every_write(&job, RIGID, |world| {
+        assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+        assert_eq!(world.names(|row| row.node.as_deref() == Some("node-1")), [""; 0]);
+        assert_eq!(history(world).len(), 1);
+    });
+    assert!(writes > 12, "{writes}");
+}
+
+const LIVE: Script = |world, operate| {
+    world.settings = with_agent();
+    operate(world);
+    for (name, node) in [("master-0", "a"), ("worker-0", "b"), ("worker-1", "c")] {
+        world.run_on(&format!("mnist-{name}"), node);
+    }
+    operate(world);
+    world.cordon("c");
+    operate(world);
+    report(world, "mnist-worker-1", DrainState::CheckpointDone);
+    operate(world);
+    world.succeed("mnist-worker-1");
+    operate(world);
+    world.tick(1);
+    operate(world);
+    world.kubelets_remove();
+    world.run_all();
+    operate(world);
+};
+
+#[test]
+fn an_operator_that_dies_at_any_write_has_a_worker_leave_once() {
+    let writes = at_every_write(&elastic(2, |_| {}), LIVE, |world| {
+        assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+        assert_eq!(world.names(|row| row.node.as_deref() == Some("c")), [""; 0]);
+        assert_eq!(world.status().replicas, Some(2));
+    });
+    assert!(writes > 8, "{writes}");
+}
