@@ -82,11 +82,7 @@ fn covered<'j>(job: &'j Job<'_>, settings: &Settings) -> impl Iterator<Item = (u
     // Without a time for it, pods leave nodes in no order, and evictions need not wait.
     let has_time = job.drain_timeout_seconds.is_some();
     let is_told = has_time && settings.agent_and_observer().is_some();
-    let cordon = Notice {
-        why: NoticeCause::Cordon,
-        leave_by: None,
-        seconds: None,
-    };
+    let cordon = Notice::of(NoticeCause::Cordon);
     let leaves = move |(position, role): &(usize, &Role<'_>)| {
         let joins = !job.is_rigid() && job.elastic.is_some_and(|elastic| elastic.role == *position);
         is_told

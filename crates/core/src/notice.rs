@@ -61,8 +61,10 @@ impl Default for NoticeRules {
 /// That a node is about to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// How it says so.
+    /// How it says so. What leaves the least time comes first.
     pub why: NoticeCause,
+    /// What it says besides: a pod stays only if it tolerates all.
+    pub others: Vec<NoticeCause>,
     /// When it goes, if that is known.
     pub leave_by: Option<Timestamp>,
     /// Otherwise: how many seconds are left from when this was seen first.
@@ -92,25 +94,26 @@ pub struct NodeTaint {
 }
 
 impl NoticeRules {
-    /// What a node says, by its parts. The one that leaves the least time holds, and a cordon only
-    /// if nothing else is said.
+    /// What a node says, by its parts. The one that leaves the least time comes first, and a cordon
+    /// last.
     pub fn notice<'n>(
         &self,
         is_cordoned: bool,
         taints: impl Iterator<Item = NodeTaint>,
         annotation: impl Fn(&str) -> Option<&'n str>,
     ) -> Option<Notice> {
+        let of_cordon = is_cordoned.then(|| Notice::of(NoticeCause::Cordon));
         let of_taints = taints.filter_map(|taint| self.of_taint(taint));
-        let of_cordon = is_cordoned.then_some(Notice {
-            why: NoticeCause::Cordon,
-            leave_by: None,
-            seconds: None,
-        });
-        let notice = of_taints.min_by_key(Notice::haste).or(of_cordon)?;
+        let mut all: Vec<Notice> = of_taints.chain(of_cordon).collect();
+        all.sort_by_key(Notice::haste);
+        let mut all = all.into_iter();
+        let notice = all.next()?;
+        let others = all.map(|other| other.why).collect();
         let times = self.annotations.iter().filter_map(|name| annotation(name));
         let announced = times.filter_map(|time| time.parse().ok());
         Some(Notice {
             leave_by: notice.leave_by.into_iter().chain(announced).min(),
+            others,
             ..notice
         })
     }
@@ -127,12 +130,22 @@ impl NoticeRules {
                 .zip(left)
                 .and_then(|(added, left)| added.checked_add(left).ok()),
             seconds: rule.seconds,
-            why: NoticeCause::Taint(taint),
+            ..Notice::of(NoticeCause::Taint(taint))
         })
     }
 }
 
 impl Notice {
+    /// One that says nothing of a time.
+    pub fn of(why: NoticeCause) -> Self {
+        Self {
+            why,
+            others: Vec::new(),
+            leave_by: None,
+            seconds: None,
+        }
+    }
+
     /// By which notices are sorted: those that say when the node goes come first.
     fn haste(&self) -> (bool, Timestamp, i64) {
         let is_open = self.leave_by.is_none() && self.seconds.is_none();
@@ -140,22 +153,28 @@ impl Notice {
         (is_open, at, self.seconds.unwrap_or(i64::MAX))
     }
 
-    /// Until when pods may stay that are told now. `None`: the node does not say.
+    /// Until when pods may stay that are told now. `None`: the node does not say. A time that is
+    /// over is of another day, or of another clock: the node is still there.
     pub fn deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let left = self.seconds.map(SignedDuration::from_secs);
         self.leave_by
+            .filter(|leave_by| *leave_by > now)
             .or_else(|| left.and_then(|left| now.checked_add(left).ok()))
     }
 
-    /// Returns true if pods of a template stay on the node, because they tolerate what it says or
-    /// were made for this very node.
+    /// Returns true if pods of a template stay on the node, because they tolerate all that it says
+    /// or were made for this very node.
     pub fn spares(&self, pod: &PodSpec) -> bool {
-        let (key, value, effect) = match &self.why {
-            NoticeCause::Taint(taint) => (&*taint.key, &*taint.value, &*taint.effect),
-            NoticeCause::Cordon => (CORDON, "", "NoSchedule"),
+        let is_tolerated = |cause: &NoticeCause| {
+            let (key, value, effect) = match cause {
+                NoticeCause::Taint(taint) => (&*taint.key, &*taint.value, &*taint.effect),
+                NoticeCause::Cordon => (CORDON, "", "NoSchedule"),
+            };
+            let mut tolerations = pod.tolerations.iter().flatten();
+            tolerations.any(|toleration| tolerates(toleration, key, value, effect))
         };
-        let mut tolerations = pod.tolerations.iter().flatten();
-        pod.node_name.is_some() || tolerations.any(|toleration| tolerates(toleration, key, value, effect))
+        let mut causes = std::iter::once(&self.why).chain(&self.others);
+        pod.node_name.is_some() || causes.all(is_tolerated)
     }
 
     /// What is said of a node, as a part of a sentence.
@@ -167,7 +186,7 @@ impl Notice {
     }
 }
 
-/// Returns true if a toleration matches a taint, as the scheduler has it.
+/// Returns true if a toleration matches a taint, as the scheduler has it, and for good.
 fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: &str) -> bool {
     let given = |field: &Option<String>| field.clone().unwrap_or_default();
     let is_any = given(&toleration.key).is_empty();
@@ -177,7 +196,9 @@ fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: &str) -> b
         "" | "Equal" => !is_any && given(&toleration.value) == value,
         _ => false,
     };
-    (is_any || given(&toleration.key) == key) && (of_effect.is_empty() || of_effect == effect) && is_value
+    let is_for_good = effect != "NoExecute" || toleration.toleration_seconds.is_none();
+    let is_meant = is_any || given(&toleration.key) == key;
+    is_meant && (of_effect.is_empty() || of_effect == effect) && is_value && is_for_good
 }
 
 #[cfg(test)]
@@ -209,6 +230,7 @@ mod tests {
                 let notice = notice(true, &taints, &[]).unwrap();
                 assert_eq!(notice.seconds, seconds);
                 assert_eq!(notice.why, NoticeCause::Taint(taint(key, effect, None)));
+                assert_eq!(notice.others, [NoticeCause::Cordon]);
             }
             let candidate = [taint(key, "PreferNoSchedule", None)];
             assert_eq!(notice(false, &candidate, &[]), None, "{key} is only a candidate");
@@ -245,12 +267,44 @@ mod tests {
     }
 
     #[test]
+    fn a_time_that_is_over_kills_nobody() {
+        let at = |time: &str| time.parse::<Timestamp>().unwrap();
+        let now = at("2026-01-01T00:00:00Z");
+        for over in [
+            "2025-12-01T00:00:00Z",
+            "-009999-01-01T00:00:00Z",
+            "2026-01-01T00:00:00Z",
+        ] {
+            let cordoned = notice(true, &[], &[(LEAVE_BY, over)]).unwrap();
+            assert_eq!(cordoned.deadline(now), None, "{over}");
+        }
+        let spot = "aws-node-termination-handler/spot-itn";
+        let old = [taint(spot, "NoExecute", Some("2025-12-01T00:00:00Z"))];
+        let old = notice(false, &old, &[]).unwrap();
+        assert_eq!(old.deadline(now), Some(at("2026-01-01T00:02:00Z")));
+    }
+
+    #[test]
+    fn who_tolerates_only_a_part_of_what_the_node_says_leaves() {
+        let pod = |json: &str| serde_json::from_str::<PodSpec>(json).unwrap();
+        let spot = "aws-node-termination-handler/spot-itn";
+        let said = notice(true, &[taint(spot, "NoExecute", None)], &[]).unwrap();
+        for (tolerations, stays) in [
+            (r#"{"operator": "Exists"}"#, true),
+            (r#"{"operator": "Exists", "effect": "NoExecute"}"#, false),
+            (r#"{"operator": "Exists", "effect": "NoSchedule"}"#, false),
+            (r#"{"operator": "Exists", "tolerationSeconds": 60}"#, false),
+        ] {
+            let pod = pod(&format!(
+                r#"{{"containers": [], "tolerations": [{tolerations}]}}"#
+            ));
+            assert_eq!(said.spares(&pod), stays, "{tolerations}");
+        }
+    }
+
+    #[test]
     fn who_tolerates_what_the_node_says_stays() {
-        let said = |why| Notice {
-            why,
-            leave_by: None,
-            seconds: None,
-        };
+        let said = Notice::of;
         let pod = |json: &str| serde_json::from_str::<PodSpec>(json).unwrap();
         let tolerating = |toleration: &str| {
             pod(&format!(

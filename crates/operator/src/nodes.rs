@@ -142,34 +142,29 @@ impl NodeTable {
 /// The states of the nodes of one job's pods, and what they say about going.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
-    not_up: Vec<(Arc<str>, NodeState)>,
-    notices: Vec<(Arc<str>, Arc<Notice>)>,
+    not_up: HashMap<Arc<str>, NodeState>,
+    notices: HashMap<Arc<str>, Arc<Notice>>,
     are_known: bool,
 }
 
 impl NodeFacts {
     fn put(&mut self, name: &Arc<str>, state: NodeState) {
-        if !self.not_up.iter().any(|(known, _)| known == name) {
-            self.not_up.push((name.clone(), state));
-        }
+        self.not_up.entry(name.clone()).or_insert(state);
     }
 
     fn put_notice(&mut self, name: &Arc<str>, notice: &Arc<Notice>) {
-        if !self.notices.iter().any(|(known, _)| known == name) {
-            self.notices.push((name.clone(), notice.clone()));
-        }
+        let known = self.notices.entry(name.clone());
+        known.or_insert_with(|| notice.clone());
     }
 }
 
 impl Nodes for NodeFacts {
     fn state(&self, name: &str) -> NodeState {
-        let known = self.not_up.iter().find(|(known, _)| &**known == name);
-        known.map_or(NodeState::Up, |(_, state)| *state)
+        self.not_up.get(name).copied().unwrap_or(NodeState::Up)
     }
 
     fn notice(&self, name: &str) -> Option<&Notice> {
-        let known = self.notices.iter().find(|(known, _)| &**known == name);
-        known.map(|(_, notice)| &**notice)
+        self.notices.get(name).map(|notice| &**notice)
     }
 
     fn are_known(&self) -> bool {

@@ -179,9 +179,8 @@ impl World {
     /// A node says that it goes, and how many seconds are left.
     pub fn announce(&mut self, name: &str, why: NoticeCause, seconds: Option<i64>) {
         let notice = Notice {
-            why,
-            leave_by: None,
             seconds,
+            ..Notice::of(why)
         };
         self.nodes.1.insert(name.to_owned(), notice);
     }

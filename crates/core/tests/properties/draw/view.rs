@@ -64,6 +64,7 @@ struct SomeNodes;
 
 static CORDONED: Notice = Notice {
     why: NoticeCause::Cordon,
+    others: Vec::new(),
     leave_by: None,
     seconds: None,
 };
