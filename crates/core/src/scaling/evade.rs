@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
-use trainyard_api::{JobPhase, Refill, RestartScope, RestartedRole, Scaling, ScalingStep, TrainingJobStatus};
+use trainyard_api::{
+    JobPhase, Reason, Refill, RestartScope, RestartedRole, Scaling, ScalingStep, TrainingJobStatus,
+};
 
 use super::leave::{ACKNOWLEDGE_TIMEOUT, Leave, stays};
 use super::{Decision, Resize, joining, leaving, leaving_pods, parse};
@@ -36,6 +38,31 @@ pub(crate) struct Evaded {
     pub nodes: Vec<String>,
     /// What the nodes said.
     pub why: String,
+    /// The pod that others were counted with before.
+    pub counted: Option<PodKey>,
+}
+
+/// What is written down of pods that have left and can't be counted with the others. The next plan
+/// counts them.
+pub(crate) fn still_leaving(job: &Job<'_>, view: &View<'_>, rest: &HashSet<PodKey>) -> Option<Scaling> {
+    let before = view.job.status.as_ref()?.scaling.as_deref()?;
+    let of_role = |told: &RestartedRole| {
+        let (position, _) = job.role(&told.name)?;
+        let keys = rest.iter().filter(|key| key.role == position);
+        let victims = keys.map(|key| key.index).collect();
+        Some(RestartedRole {
+            victims: Some(indices::format(&victims)?),
+            ..told.clone()
+        })
+    };
+    let now = time(view.now);
+    Some(Scaling {
+        // Some are counted, and the time of the others is over.
+        step: ScalingStep::Restarting,
+        deadline: before.deadline.clone().into_iter().chain([now]).min(),
+        roles: before.roles.iter().filter_map(of_role).collect(),
+        ..before.clone()
+    })
 }
 
 /// Decides about pods on nodes that are about to go. `None` if nothing is to be done about them.
@@ -260,6 +287,18 @@ impl<'a> Evasion<'a, '_> {
         sentence(affected.iter().map(says))
     }
 
+    /// The pod that those are counted with which leave now. `None` if none is counted yet.
+    fn counted(&self) -> Option<PodKey> {
+        self.status
+            .scaling
+            .as_deref()
+            .filter(|scaling| scaling.step == ScalingStep::Restarting)?;
+        let restarts = self.status.restarts.as_ref()?;
+        let mut history = restarts.history.iter().rev();
+        let record = history.find(|record| record.reason == Reason::NodeDrained.as_str())?;
+        self.job.key(&record.pod)
+    }
+
     /// All that have left, or whose time is over, start anew.
     fn evaded(&self, scaling: &Scaling) -> Evaded {
         let together = |(position, role): (usize, &Role<'_>)| {
@@ -271,6 +310,7 @@ impl<'a> Evasion<'a, '_> {
             roles: self.job.roles.iter().enumerate().filter_map(together).collect(),
             nodes: scaling.nodes.clone(),
             why: scaling.message.clone().unwrap_or_default(),
+            counted: self.counted(),
         }
     }
 }

@@ -549,6 +549,49 @@ fn all_start_anew_when_the_pod_of_rank_0_has_to_leave() {
     assert_eq!(world.reconcile(), Plan::default());
 }
 
+/// More than the status can list as being replaced.
+#[rstest]
+#[case::that_train_as_one(job("jax", &[("worker", 300)]), &["z"])]
+#[case::that_train_for_themselves(workers(300, RestartPolicy::OnFailure), &["node-0", "node-1", "z"])]
+fn many_pods_are_one_disruption(#[case] job: TrainingJob, #[case] leaving: &[&str]) {
+    let mut world = World::new(drained(job));
+    world.settings = with_agent();
+    world.reconcile();
+    world.run_all();
+    world.run_on("mnist-worker-299", "z");
+    world.reconcile();
+    world.tick(100);
+    for node in leaving {
+        world.cordon(node);
+    }
+    world.reconcile();
+    world.succeed_all();
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(world.role("worker").succeeded_indices, None);
+    assert_eq!(history(&world).len(), 1);
+    assert_eq!(history(&world)[0].reason, "NodeDrained");
+    assert_eq!(history(&world)[0].consequences, 299);
+}
+
+#[test]
+fn nobody_joins_in_the_place_of_one_that_leaves_with_others() {
+    let mut world = running(elastic(4, |_| {}));
+    world.cordon("c");
+    world.cordon("d");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1 worker-2");
+    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.succeed("mnist-worker-1");
+    world.reconcile_for_a_second();
+    world.kubelets_remove();
+    world.cordon("e");
+    world.reconcile();
+    let scaling = world.status().scaling.unwrap();
+    assert_eq!(scaling.victims.as_deref(), Some("1-3"));
+    assert_eq!(scaling.joining.as_deref(), Some("4-6"));
+}
+
 const RIGID: Script = |world, operate| {
     world.settings = with_agent();
     operate(world);
