@@ -137,7 +137,8 @@ fn limit(
         fits
     });
     if !rest.is_empty() {
-        status.scaling = scaling::still_leaving(job, view, &rest).map(Box::new);
+        let is_first = evaded.is_some_and(|evaded| evaded.pods.len() == rest.len());
+        status.scaling = scaling::still_leaving(job, view, &rest, is_first).map(Box::new);
     }
 }
 

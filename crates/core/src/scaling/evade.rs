@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{
     JobPhase, Reason, Refill, RestartScope, RestartedRole, Scaling, ScalingStep, TrainingJobStatus,
 };
@@ -44,7 +45,12 @@ pub(crate) struct Evaded {
 
 /// What is written down of pods that have left and can't be counted with the others. The next plan
 /// counts them.
-pub(crate) fn still_leaving(job: &Job<'_>, view: &View<'_>, rest: &HashSet<PodKey>) -> Option<Scaling> {
+pub(crate) fn still_leaving(
+    job: &Job<'_>,
+    view: &View<'_>,
+    rest: &HashSet<PodKey>,
+    is_none_counted: bool,
+) -> Option<Scaling> {
     let before = view.job.status.as_ref()?.scaling.as_deref()?;
     let of_role = |told: &RestartedRole| {
         let (position, _) = job.role(&told.name)?;
@@ -57,8 +63,12 @@ pub(crate) fn still_leaving(job: &Job<'_>, view: &View<'_>, rest: &HashSet<PodKe
     };
     let now = time(view.now);
     Some(Scaling {
-        // Some are counted, and the time of the others is over.
-        step: ScalingStep::Restarting,
+        step: if is_none_counted {
+            before.step
+        } else {
+            ScalingStep::Restarting
+        },
+        // It is over for the others, too.
         deadline: before.deadline.clone().into_iter().chain([now]).min(),
         roles: before.roles.iter().filter_map(of_role).collect(),
         ..before.clone()
@@ -111,9 +121,12 @@ impl<'a> Evasion<'a, '_> {
         if affected.keys().all(may_go) {
             return decision.evade(scaling, &affected);
         }
-        // Pods that leave already have a deadline, and the others are told once that is over.
-        let waits = scaling.is_some_and(|scaling| scaling.victims.is_some());
-        if waits {
+        // Pods that leave already have a deadline, and the others are told once that is over, if
+        // their nodes are still there then.
+        let others = affected.iter().filter(|(key, _)| !may_go(key));
+        let mut others = others.map(|(_, row)| *row);
+        let leaves = scaling.filter(|scaling| scaling.victims.is_some());
+        if leaves.is_some_and(|scaling| !others.any(|row| self.goes_before(scaling, row))) {
             return None;
         }
         self.begin_together(&affected)
@@ -181,21 +194,53 @@ impl<'a> Evasion<'a, '_> {
     /// Goes on with pods that were told, and tells those on other nodes that are about to go, too.
     fn go_on(&self, scaling: &Scaling) -> Resize {
         let known = leaving_pods(self.job, scaling);
+        let is_counted = scaling.step == ScalingStep::Restarting;
         let mut affected = self.affected();
-        let mut scaling = self.on_nodes(scaling.clone(), &affected);
+        affected.retain(|key, row| known.contains(key) || !is_counted && self.joins_late(scaling, *key, row));
+        let scaling = self.on_nodes(scaling.clone(), &affected);
         affected.retain(|key, _| !known.contains(key));
         if !affected.is_empty() {
-            scaling.roles = self.tell_too(&scaling.roles, &affected);
+            let roles = self.tell_too(&scaling.roles, &affected);
+            if roles != scaling.roles {
+                // Those that are told now may take as long as the others to say that they know.
+                return Resize {
+                    wake_at: scaling.deadline.as_ref().map(|deadline| deadline.0),
+                    scaling: Some(Scaling { roles, ..scaling }),
+                    ..Resize::unchanged(self.job)
+                };
+            }
         }
         let state = self.leave.watch(&scaling);
         Resize {
             evaded: state.is_over.then(|| self.evaded(&scaling)),
             scaling: (!state.is_over).then_some(state.scaling),
-            forced: state.forced,
+            // Users have been told before of those that some were counted without.
+            forced: if is_counted { BTreeMap::new() } else { state.forced },
             unacknowledged_since: state.unacknowledged_since,
             wake_at: state.wake_at,
             ..Resize::unchanged(self.job)
         }
+    }
+
+    /// Returns true if a pod that was not told leaves with those that were.
+    ///
+    /// One that others go on without waits until those have left: their time is none of its own,
+    /// unless it has just begun, or its node goes before it is over.
+    fn joins_late(&self, scaling: &Scaling, key: PodKey, row: &PodRow) -> bool {
+        let since = scaling.since.as_ref().map(|since| since.0);
+        let until = since.and_then(|since| since.checked_add(ACKNOWLEDGE_TIMEOUT).ok());
+        let has_begun_now = until.is_some_and(|until| self.view.now < until);
+        self.starts_together(key.role) || has_begun_now || self.goes_before(scaling, row)
+    }
+
+    /// Returns true if the node of a pod goes before the time of those is over that leave.
+    fn goes_before(&self, scaling: &Scaling, row: &PodRow) -> bool {
+        let over = scaling.deadline.as_ref().map(|deadline| deadline.0);
+        let notice = self.view.notice(row);
+        let announced = notice.and_then(|notice| notice.deadline(self.view.now));
+        announced
+            .zip(over)
+            .is_some_and(|(announced, over)| announced < over)
     }
 
     /// Adds the pods that can't go on without some to those that were told.
@@ -348,7 +393,9 @@ impl Decision<'_, '_> {
             chosen.map(|(_, row)| *row)
         };
         let why = sentence(rows().filter_map(|row| says(&row)));
-        let mut scaling = self.told(scaling, &known, &victims, &joins);
+        let last = wait.and_then(|wait| wait.checked_add(ACKNOWLEDGE_TIMEOUT).ok());
+        let deadline = last.map(time).or_else(|| self.leave.deadline(None));
+        let mut scaling = self.told(scaling, &known, &victims, &joins, deadline);
         add_nodes(&mut scaling, rows().filter_map(|row| row.node.as_deref()));
         scaling.message = Some(why);
         hasten(
@@ -370,6 +417,7 @@ impl Decision<'_, '_> {
         known: &BTreeSet<i32>,
         victims: &BTreeSet<i32>,
         joins: &BTreeSet<i32>,
+        deadline: Option<Time>,
     ) -> Scaling {
         let count = self.members.count();
         let before = scaling.cloned().unwrap_or_else(|| Scaling {
@@ -384,7 +432,8 @@ impl Decision<'_, '_> {
         Scaling {
             to: (before.to - fewer + more).max(0),
             step: ScalingStep::Requested,
-            deadline: self.leave.deadline(None),
+            // Nobody has more time because others leave, too.
+            deadline: before.deadline.clone().into_iter().chain(deadline).min(),
             victims: indices::format(&known.union(victims).copied().collect()),
             joining: indices::format(&all_joining),
             ..before
