@@ -363,9 +363,10 @@ impl<'a> Evasion<'a, '_> {
 impl Decision<'_, '_> {
     /// Has pods of the elastic role leave nodes that are about to go, while the others train on.
     ///
-    /// Others join in their places at once, if the training can have so many pods. Otherwise no
-    /// more leave than it can do without, and the places are filled when they have left. What would
-    /// make too few of them is put off until just before the time of the pods is over.
+    /// Others join in their places at once, if the training can have so many pods. Otherwise the
+    /// places are filled when they have left. In both cases no more leave than it can do without.
+    /// What would make too few of them is put off until enough others have joined, or just before
+    /// the time of the pods is over.
     fn evade(&self, scaling: Option<&Scaling>, affected: &BTreeMap<PodKey, &PodRow>) -> Option<Resize> {
         let known = scaling.map(leaving).unwrap_or_default();
         let wanted: BTreeSet<i32> = affected.keys().map(|key| key.index).collect();
@@ -373,41 +374,65 @@ impl Decision<'_, '_> {
         if new.is_empty() {
             return None;
         }
-        let elastic = self.elastic.spec;
-        let many = i32::try_from(new.len()).unwrap_or(i32::MAX);
-        let grown = self.members.count().saturating_add(many);
-        let joins_early = elastic.refill != Some(Refill::Never) && elastic.is_valid_size(grown);
-        let (victims, joins, wait) = if joins_early {
-            let joins = self.choose_joining(new.len(), &BTreeSet::new());
-            (new, joins, None)
-        } else {
-            let (victims, wait) = self.spare(&new, &known, affected);
-            (victims, BTreeSet::new(), wait)
+        let early = self.join_early(scaling, &known, new.len());
+        let (victims, wait) = match early {
+            Some(_) => self.spare_running(&new, &known, affected),
+            None => self.spare(&new, &known, affected),
         };
-        if victims.is_empty() {
+        if victims.is_empty() && early.as_ref().is_none_or(BTreeSet::is_empty) {
             return Some(self.put_off(wait?));
         }
         let says = |row: &&PodRow| Some(self.view.notice(row)?.describe(row.node.as_deref()?));
-        let rows = || {
-            let chosen = affected.iter().filter(|(key, _)| victims.contains(&key.index));
-            chosen.map(|(_, row)| *row)
+        let rows_of = |chosen: &BTreeSet<i32>| -> Vec<&PodRow> {
+            let rows = affected.iter().filter(|(key, _)| chosen.contains(&key.index));
+            rows.map(|(_, row)| *row).collect()
         };
-        let why = sentence(rows().filter_map(|row| says(&row)));
-        let last = wait.and_then(|wait| wait.checked_add(ACKNOWLEDGE_TIMEOUT).ok());
-        let deadline = last.map(time).or_else(|| self.leave.deadline(None));
-        let mut scaling = self.told(scaling, &known, &victims, &joins, deadline);
-        add_nodes(&mut scaling, rows().filter_map(|row| row.node.as_deref()));
-        scaling.message = Some(why);
-        hasten(
+        // Nobody may be told yet, and others join already.
+        let known_by = rows_of(if victims.is_empty() { &new } else { &victims });
+        let (last, waits) = if victims == new {
+            (wait, None)
+        } else {
+            (None, wait)
+        };
+        let deadline = last.and_then(|last| last.checked_add(ACKNOWLEDGE_TIMEOUT).ok());
+        let deadline = deadline.map(time).or_else(|| self.leave.deadline(None));
+        let mut scaling = self.told(scaling, &known, &victims, early.as_ref(), deadline);
+        add_nodes(
             &mut scaling,
-            rows().filter_map(|row| self.view.notice(row)),
-            self.view.now,
+            known_by.iter().filter_map(|row| row.node.as_deref()),
         );
+        scaling.message = Some(sentence(known_by.iter().filter_map(says)));
+        let told = rows_of(&victims);
+        let notices = told.iter().filter_map(|row| self.view.notice(row));
+        hasten(&mut scaling, notices, self.view.now);
+        let since = self.view.local.waits.put_off_since.unwrap_or(self.view.instant);
         Some(Resize {
-            members: self.members.with(joins.iter().copied()),
+            members: self.members.with(early.unwrap_or_default()),
             scaling: Some(scaling),
+            put_off_since: waits.map(|_| since),
+            wake_at: waits,
             ..self.unchanged()
         })
+    }
+
+    /// The pods that join in the places of some that have to leave, before those have left. `None`
+    /// if the training can't have so many.
+    fn join_early(
+        &self,
+        scaling: Option<&Scaling>,
+        known: &BTreeSet<i32>,
+        leaving: usize,
+    ) -> Option<BTreeSet<i32>> {
+        let (elastic, count) = (self.elastic.spec, self.members.count());
+        let wanted = count.min(elastic.replicas.max(elastic.min()));
+        let to = scaling.map_or(wanted, |scaling| scaling.to);
+        let to = usize::try_from(to).unwrap_or_default();
+        let others = self.members.iter().filter(|index| !known.contains(index));
+        let missing = to.saturating_sub(others.count().saturating_sub(leaving));
+        let grown = count.saturating_add(i32::try_from(missing).unwrap_or(i32::MAX));
+        let fits = missing == 0 || elastic.is_valid_size(grown);
+        let joins = elastic.refill != Some(Refill::Never) && fits;
+        joins.then(|| self.choose_joining(missing, &BTreeSet::new()))
     }
 
     /// The change that is under way, or a new one, with more pods that leave and join.
@@ -416,7 +441,7 @@ impl Decision<'_, '_> {
         scaling: Option<&Scaling>,
         known: &BTreeSet<i32>,
         victims: &BTreeSet<i32>,
-        joins: &BTreeSet<i32>,
+        early: Option<&BTreeSet<i32>>,
         deadline: Option<Time>,
     ) -> Scaling {
         let count = self.members.count();
@@ -427,17 +452,50 @@ impl Decision<'_, '_> {
             ..Scaling::default()
         });
         let fewer = i32::try_from(victims.len()).unwrap_or_default();
-        let more = i32::try_from(joins.len()).unwrap_or_default();
-        let all_joining: BTreeSet<i32> = joining(&before).union(joins).copied().collect();
+        let mut all_joining = joining(&before);
+        all_joining.extend(early.into_iter().flatten());
+        let leaving = indices::format(&known.union(victims).copied().collect());
+        // Nobody has more time because others leave, too.
+        let deadline = before.deadline.clone().into_iter().chain(deadline).min();
         Scaling {
-            to: (before.to - fewer + more).max(0),
-            step: ScalingStep::Requested,
-            // Nobody has more time because others leave, too.
-            deadline: before.deadline.clone().into_iter().chain(deadline).min(),
-            victims: indices::format(&known.union(victims).copied().collect()),
+            to: if early.is_some() {
+                before.to
+            } else {
+                (before.to - fewer).max(0)
+            },
+            step: if leaving.is_some() {
+                ScalingStep::Requested
+            } else {
+                ScalingStep::Joining
+            },
+            deadline: deadline.filter(|_| leaving.is_some()),
+            victims: leaving,
             joining: indices::format(&all_joining),
             ..before
         }
+    }
+
+    /// The pods without which enough run while others join in their places, or all of them if their
+    /// time is nearly over; and until when the others wait.
+    fn spare_running(
+        &self,
+        new: &BTreeSet<i32>,
+        known: &BTreeSet<i32>,
+        affected: &BTreeMap<PodKey, &PodRow>,
+    ) -> (BTreeSet<i32>, Option<Timestamp>) {
+        let done = self.done();
+        let runs = |index: &i32| !known.contains(index) && self.has_joined(*index, &done);
+        let running = self.members.iter().filter(runs).count();
+        let min = usize::try_from(self.elastic.spec.min()).unwrap_or_default();
+        let fewer = running.saturating_sub(min);
+        if fewer >= new.len() {
+            return (new.clone(), None);
+        }
+        let until = self.last_moment(affected);
+        if until.is_none_or(|until| until <= self.view.now) {
+            return (new.clone(), until);
+        }
+        (new.iter().rev().take(fewer).copied().collect(), until)
     }
 
     /// The pods without which the training can go on, or all of them if their time is nearly over.
@@ -493,6 +551,11 @@ impl Decision<'_, '_> {
             .and_then(|status| status.scaling.as_deref())
         {
             Some(scaling) if scaling.victims.is_some() => self.drain(scaling),
+            // They join in the places of those that wait.
+            Some(scaling) if scaling.evades() => Resize {
+                scaling: Some(scaling.clone()),
+                ..self.unchanged()
+            },
             Some(scaling) => self.join(scaling),
             None => self.begin(),
         };

@@ -698,6 +698,54 @@ fn a_second_node_gives_elastic_workers_no_more_time() {
     assert_eq!(seconds_left(&world), Some(TIMEOUT - 20));
 }
 
+/// Those that join may wait for room for long.
+#[rstest]
+#[case::some_may_leave_at_once(2, "worker-2")]
+#[case::none_may_leave_at_once(3, "")]
+fn as_many_stay_as_the_training_needs_until_others_have_joined(#[case] min: i32, #[case] at_once: &str) {
+    let mut world = running(elastic(3, |elastic| elastic.min_replicas = Some(min)));
+    world.cordon("c");
+    world.cordon("d");
+    let plan = world.reconcile();
+    assert_eq!(told(&world), at_once);
+    let all = "master-0 worker-0 worker-1 worker-2 worker-3 worker-4";
+    assert_eq!(pods(&world), all);
+    assert!(plan.wake_at().is_some());
+    world.tick(5);
+    world.reconcile();
+    assert_eq!((told(&world), pods(&world)), (at_once.to_owned(), all.to_owned()));
+    world.run_all();
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1 worker-2");
+    for pod in ["mnist-worker-1", "mnist-worker-2"] {
+        world.succeed(pod);
+    }
+    world.reconcile_for_a_second();
+    assert_ne!(world.phase(), Some(Paused));
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Running), Some(3)));
+    assert_eq!(
+        (pods(&world).as_str(), world.restarts()),
+        ("master-0 worker-0 worker-3 worker-4", (0, 0))
+    );
+}
+
+#[test]
+fn who_waits_for_others_to_join_is_told_at_the_last_moment() {
+    let mut world = running(elastic(3, |elastic| elastic.min_replicas = Some(3)));
+    world.cordon("c");
+    world.reconcile();
+    world.tick(TIMEOUT - 11);
+    world.reconcile();
+    assert_eq!(told(&world), "");
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(
+        (told(&world), seconds_left(&world)),
+        ("worker-1".to_owned(), Some(10))
+    );
+}
+
 #[test]
 fn rank_0_does_not_wait_for_others_that_have_more_time() {
     let mut world = running(drained(elastic(3, |_| {})));
