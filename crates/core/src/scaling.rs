@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, StartAt, TrainingJobStatus};
 
-pub(crate) use evade::Evaded;
+pub(crate) use evade::{Evaded, still_leaving};
 use leave::Leave;
 
 use crate::indices;
@@ -361,8 +361,13 @@ impl<'a, 'b> Decision<'a, 'b> {
         let is_taken = |index: i32| names.contains(&*self.job.pod_name(PodKey { role, index }));
         let status = self.view.job.status.as_ref();
         let retired = status.map(retired_indices).unwrap_or_default();
-        let is_free =
-            |index: &i32| !self.members.contains(*index) && !retired.contains(index) && !is_taken(*index);
+        // One that has left is told to leave as long as others do.
+        let scaling = status.and_then(|status| status.scaling.as_deref());
+        let leaving = scaling.map(leaving).unwrap_or_default();
+        let is_free = |index: &i32| {
+            let is_known = self.members.contains(*index) || retired.contains(index);
+            !is_known && !leaving.contains(index) && !is_taken(*index)
+        };
         let asked: BTreeSet<i32> = asked_for.iter().copied().filter(is_free).collect();
         let others = (0..).filter(|index| is_free(index) && !asked.contains(index));
         asked.iter().copied().chain(others).take(count).collect()

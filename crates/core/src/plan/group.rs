@@ -99,12 +99,15 @@ fn choose_evaded(
         )
     };
     let first = of_them.min_by_key(order)?.ended.key;
+    // If not all can be counted now, the first is.
+    assessment.new_restarts.sort_by_key(|end| end.ended.key != first);
+    let counted = evaded.counted.filter(|_| roles.is_empty());
     for end in &mut assessment.new_restarts {
         let key = end.ended.key;
-        if key == first {
+        if key == first && counted.is_none() {
             (end.consequence_of, end.cause) = (None, RestartCause::Disruption);
         } else if evaded.pods.contains(&key) || roles.contains(&key.role) {
-            (end.consequence_of, end.cause) = (Some(first), RestartCause::Disruption);
+            (end.consequence_of, end.cause) = (counted.or(Some(first)), RestartCause::Disruption);
         }
     }
     (!roles.is_empty()).then_some(Beginning {

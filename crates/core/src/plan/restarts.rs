@@ -1,5 +1,7 @@
 //! Counts the pods that are replaced, and reports why.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use trainyard_api::{
     ConditionType, JobPhase, PendingReplacement, Reason, RestartCause, RestartRecord, Restarts, RolePhase,
@@ -16,7 +18,7 @@ use crate::job::Job;
 use crate::model::{Action, JobEvent, PodKey};
 use crate::replacements;
 use crate::restart::{self, End, is_expected};
-use crate::scaling::Evaded;
+use crate::scaling::{self, Evaded};
 use crate::status::{condition, time};
 use crate::view::{PodRow, View};
 
@@ -35,8 +37,8 @@ pub(super) fn count(
     plan: &mut Plan,
 ) {
     let mut replacing = std::mem::take(&mut assessment.replacing);
-    let batch = MAX_REPLACING.saturating_sub(replacing.len());
-    assessment.new_restarts.truncate(batch);
+    let room = MAX_REPLACING.saturating_sub(replacing.len());
+    limit(job, view, room, assessment, status);
     if assessment.new_restarts.is_empty() && replacing.is_empty() && status.restarts.is_none() {
         return;
     }
@@ -109,6 +111,35 @@ pub(super) fn count(
     restarts.replacing = replacing;
     report(job, view, assessment, &restarts, status, withheld, plan);
     status.restarts = Some(restarts);
+}
+
+/// Leaves ends to the next plan for which the list in the status has no room. Those of pods that
+/// start anew together are not in the list.
+fn limit(
+    job: &Job<'_>,
+    view: &View<'_>,
+    mut room: usize,
+    assessment: &mut Assessment<'_>,
+    status: &mut TrainingJobStatus,
+) {
+    let group = assessment.group.as_ref();
+    let is_listed = |key: PodKey| group.is_none_or(|group| !group.roles.contains(&key.role));
+    let evaded = assessment.evaded.as_ref();
+    let mut rest: HashSet<PodKey> = HashSet::new();
+    assessment.new_restarts.retain(|end| {
+        let key = end.ended.key;
+        let fits = !is_listed(key) || room > 0;
+        if is_listed(key) && fits {
+            room -= 1;
+        } else if !fits && evaded.is_some_and(|evaded| evaded.pods.contains(&key)) {
+            rest.insert(key);
+        }
+        fits
+    });
+    if !rest.is_empty() {
+        let is_first = evaded.is_some_and(|evaded| evaded.pods.len() == rest.len());
+        status.scaling = scaling::still_leaving(job, view, &rest, is_first).map(Box::new);
+    }
 }
 
 /// Lets all pods of some roles start anew. Once that is in the status, those that exist are of a

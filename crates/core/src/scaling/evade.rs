@@ -8,7 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
-use trainyard_api::{JobPhase, Refill, RestartScope, RestartedRole, Scaling, ScalingStep, TrainingJobStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use trainyard_api::{
+    JobPhase, Reason, Refill, RestartScope, RestartedRole, Scaling, ScalingStep, TrainingJobStatus,
+};
 
 use super::leave::{ACKNOWLEDGE_TIMEOUT, Leave, stays};
 use super::{Decision, Resize, joining, leaving, leaving_pods, parse};
@@ -36,6 +39,40 @@ pub(crate) struct Evaded {
     pub nodes: Vec<String>,
     /// What the nodes said.
     pub why: String,
+    /// The pod that others were counted with before.
+    pub counted: Option<PodKey>,
+}
+
+/// What is written down of pods that have left and can't be counted with the others. The next plan
+/// counts them.
+pub(crate) fn still_leaving(
+    job: &Job<'_>,
+    view: &View<'_>,
+    rest: &HashSet<PodKey>,
+    is_none_counted: bool,
+) -> Option<Scaling> {
+    let before = view.job.status.as_ref()?.scaling.as_deref()?;
+    let of_role = |told: &RestartedRole| {
+        let (position, _) = job.role(&told.name)?;
+        let keys = rest.iter().filter(|key| key.role == position);
+        let victims = keys.map(|key| key.index).collect();
+        Some(RestartedRole {
+            victims: Some(indices::format(&victims)?),
+            ..told.clone()
+        })
+    };
+    let now = time(view.now);
+    Some(Scaling {
+        step: if is_none_counted {
+            before.step
+        } else {
+            ScalingStep::Restarting
+        },
+        // It is over for the others, too.
+        deadline: before.deadline.clone().into_iter().chain([now]).min(),
+        roles: before.roles.iter().filter_map(of_role).collect(),
+        ..before.clone()
+    })
 }
 
 /// Decides about pods on nodes that are about to go. `None` if nothing is to be done about them.
@@ -84,9 +121,12 @@ impl<'a> Evasion<'a, '_> {
         if affected.keys().all(may_go) {
             return decision.evade(scaling, &affected);
         }
-        // Pods that leave already have a deadline, and the others are told once that is over.
-        let waits = scaling.is_some_and(|scaling| scaling.victims.is_some());
-        if waits {
+        // Pods that leave already have a deadline, and the others are told once that is over, if
+        // their nodes are still there then.
+        let others = affected.iter().filter(|(key, _)| !may_go(key));
+        let mut others = others.map(|(_, row)| *row);
+        let leaves = scaling.filter(|scaling| scaling.victims.is_some());
+        if leaves.is_some_and(|scaling| !others.any(|row| self.goes_before(scaling, row))) {
             return None;
         }
         self.begin_together(&affected)
@@ -154,21 +194,53 @@ impl<'a> Evasion<'a, '_> {
     /// Goes on with pods that were told, and tells those on other nodes that are about to go, too.
     fn go_on(&self, scaling: &Scaling) -> Resize {
         let known = leaving_pods(self.job, scaling);
+        let is_counted = scaling.step == ScalingStep::Restarting;
         let mut affected = self.affected();
-        let mut scaling = self.on_nodes(scaling.clone(), &affected);
+        affected.retain(|key, row| known.contains(key) || !is_counted && self.joins_late(scaling, *key, row));
+        let scaling = self.on_nodes(scaling.clone(), &affected);
         affected.retain(|key, _| !known.contains(key));
         if !affected.is_empty() {
-            scaling.roles = self.tell_too(&scaling.roles, &affected);
+            let roles = self.tell_too(&scaling.roles, &affected);
+            if roles != scaling.roles {
+                // Those that are told now may take as long as the others to say that they know.
+                return Resize {
+                    wake_at: scaling.deadline.as_ref().map(|deadline| deadline.0),
+                    scaling: Some(Scaling { roles, ..scaling }),
+                    ..Resize::unchanged(self.job)
+                };
+            }
         }
         let state = self.leave.watch(&scaling);
         Resize {
             evaded: state.is_over.then(|| self.evaded(&scaling)),
             scaling: (!state.is_over).then_some(state.scaling),
-            forced: state.forced,
+            // Users have been told before of those that some were counted without.
+            forced: if is_counted { BTreeMap::new() } else { state.forced },
             unacknowledged_since: state.unacknowledged_since,
             wake_at: state.wake_at,
             ..Resize::unchanged(self.job)
         }
+    }
+
+    /// Returns true if a pod that was not told leaves with those that were.
+    ///
+    /// One that others go on without waits until those have left: their time is none of its own,
+    /// unless it has just begun, or its node goes before it is over.
+    fn joins_late(&self, scaling: &Scaling, key: PodKey, row: &PodRow) -> bool {
+        let since = scaling.since.as_ref().map(|since| since.0);
+        let until = since.and_then(|since| since.checked_add(ACKNOWLEDGE_TIMEOUT).ok());
+        let has_begun_now = until.is_some_and(|until| self.view.now < until);
+        self.starts_together(key.role) || has_begun_now || self.goes_before(scaling, row)
+    }
+
+    /// Returns true if the node of a pod goes before the time of those is over that leave.
+    fn goes_before(&self, scaling: &Scaling, row: &PodRow) -> bool {
+        let over = scaling.deadline.as_ref().map(|deadline| deadline.0);
+        let notice = self.view.notice(row);
+        let announced = notice.and_then(|notice| notice.deadline(self.view.now));
+        announced
+            .zip(over)
+            .is_some_and(|(announced, over)| announced < over)
     }
 
     /// Adds the pods that can't go on without some to those that were told.
@@ -260,6 +332,18 @@ impl<'a> Evasion<'a, '_> {
         sentence(affected.iter().map(says))
     }
 
+    /// The pod that those are counted with which leave now. `None` if none is counted yet.
+    fn counted(&self) -> Option<PodKey> {
+        self.status
+            .scaling
+            .as_deref()
+            .filter(|scaling| scaling.step == ScalingStep::Restarting)?;
+        let restarts = self.status.restarts.as_ref()?;
+        let mut history = restarts.history.iter().rev();
+        let record = history.find(|record| record.reason == Reason::NodeDrained.as_str())?;
+        self.job.key(&record.pod)
+    }
+
     /// All that have left, or whose time is over, start anew.
     fn evaded(&self, scaling: &Scaling) -> Evaded {
         let together = |(position, role): (usize, &Role<'_>)| {
@@ -271,6 +355,7 @@ impl<'a> Evasion<'a, '_> {
             roles: self.job.roles.iter().enumerate().filter_map(together).collect(),
             nodes: scaling.nodes.clone(),
             why: scaling.message.clone().unwrap_or_default(),
+            counted: self.counted(),
         }
     }
 }
@@ -278,9 +363,10 @@ impl<'a> Evasion<'a, '_> {
 impl Decision<'_, '_> {
     /// Has pods of the elastic role leave nodes that are about to go, while the others train on.
     ///
-    /// Others join in their places at once, if the training can have so many pods. Otherwise no
-    /// more leave than it can do without, and the places are filled when they have left. What would
-    /// make too few of them is put off until just before the time of the pods is over.
+    /// Others join in their places at once, if the training can have so many pods. Otherwise the
+    /// places are filled when they have left. In both cases no more leave than it can do without.
+    /// What would make too few of them is put off until enough others have joined, or just before
+    /// the time of the pods is over.
     fn evade(&self, scaling: Option<&Scaling>, affected: &BTreeMap<PodKey, &PodRow>) -> Option<Resize> {
         let known = scaling.map(leaving).unwrap_or_default();
         let wanted: BTreeSet<i32> = affected.keys().map(|key| key.index).collect();
@@ -288,39 +374,65 @@ impl Decision<'_, '_> {
         if new.is_empty() {
             return None;
         }
-        let elastic = self.elastic.spec;
-        let many = i32::try_from(new.len()).unwrap_or(i32::MAX);
-        let grown = self.members.count().saturating_add(many);
-        let joins_early = elastic.refill != Some(Refill::Never) && elastic.is_valid_size(grown);
-        let (victims, joins, wait) = if joins_early {
-            let joins = self.choose_joining(new.len(), &BTreeSet::new());
-            (new, joins, None)
-        } else {
-            let (victims, wait) = self.spare(&new, &known, affected);
-            (victims, BTreeSet::new(), wait)
+        let early = self.join_early(scaling, &known, new.len());
+        let (victims, wait) = match early {
+            Some(_) => self.spare_running(&new, &known, affected),
+            None => self.spare(&new, &known, affected),
         };
-        if victims.is_empty() {
+        if victims.is_empty() && early.as_ref().is_none_or(BTreeSet::is_empty) {
             return Some(self.put_off(wait?));
         }
         let says = |row: &&PodRow| Some(self.view.notice(row)?.describe(row.node.as_deref()?));
-        let rows = || {
-            let chosen = affected.iter().filter(|(key, _)| victims.contains(&key.index));
-            chosen.map(|(_, row)| *row)
+        let rows_of = |chosen: &BTreeSet<i32>| -> Vec<&PodRow> {
+            let rows = affected.iter().filter(|(key, _)| chosen.contains(&key.index));
+            rows.map(|(_, row)| *row).collect()
         };
-        let why = sentence(rows().filter_map(|row| says(&row)));
-        let mut scaling = self.told(scaling, &known, &victims, &joins);
-        add_nodes(&mut scaling, rows().filter_map(|row| row.node.as_deref()));
-        scaling.message = Some(why);
-        hasten(
+        // Nobody may be told yet, and others join already.
+        let known_by = rows_of(if victims.is_empty() { &new } else { &victims });
+        let (last, waits) = if victims == new {
+            (wait, None)
+        } else {
+            (None, wait)
+        };
+        let deadline = last.and_then(|last| last.checked_add(ACKNOWLEDGE_TIMEOUT).ok());
+        let deadline = deadline.map(time).or_else(|| self.leave.deadline(None));
+        let mut scaling = self.told(scaling, &known, &victims, early.as_ref(), deadline);
+        add_nodes(
             &mut scaling,
-            rows().filter_map(|row| self.view.notice(row)),
-            self.view.now,
+            known_by.iter().filter_map(|row| row.node.as_deref()),
         );
+        scaling.message = Some(sentence(known_by.iter().filter_map(says)));
+        let told = rows_of(&victims);
+        let notices = told.iter().filter_map(|row| self.view.notice(row));
+        hasten(&mut scaling, notices, self.view.now);
+        let since = self.view.local.waits.put_off_since.unwrap_or(self.view.instant);
         Some(Resize {
-            members: self.members.with(joins.iter().copied()),
+            members: self.members.with(early.unwrap_or_default()),
             scaling: Some(scaling),
+            put_off_since: waits.map(|_| since),
+            wake_at: waits,
             ..self.unchanged()
         })
+    }
+
+    /// The pods that join in the places of some that have to leave, before those have left. `None`
+    /// if the training can't have so many.
+    fn join_early(
+        &self,
+        scaling: Option<&Scaling>,
+        known: &BTreeSet<i32>,
+        leaving: usize,
+    ) -> Option<BTreeSet<i32>> {
+        let (elastic, count) = (self.elastic.spec, self.members.count());
+        let wanted = count.min(elastic.replicas.max(elastic.min()));
+        let to = scaling.map_or(wanted, |scaling| scaling.to);
+        let to = usize::try_from(to).unwrap_or_default();
+        let others = self.members.iter().filter(|index| !known.contains(index));
+        let missing = to.saturating_sub(others.count().saturating_sub(leaving));
+        let grown = count.saturating_add(i32::try_from(missing).unwrap_or(i32::MAX));
+        let fits = missing == 0 || elastic.is_valid_size(grown);
+        let joins = elastic.refill != Some(Refill::Never) && fits;
+        joins.then(|| self.choose_joining(missing, &BTreeSet::new()))
     }
 
     /// The change that is under way, or a new one, with more pods that leave and join.
@@ -329,7 +441,8 @@ impl Decision<'_, '_> {
         scaling: Option<&Scaling>,
         known: &BTreeSet<i32>,
         victims: &BTreeSet<i32>,
-        joins: &BTreeSet<i32>,
+        early: Option<&BTreeSet<i32>>,
+        deadline: Option<Time>,
     ) -> Scaling {
         let count = self.members.count();
         let before = scaling.cloned().unwrap_or_else(|| Scaling {
@@ -339,16 +452,50 @@ impl Decision<'_, '_> {
             ..Scaling::default()
         });
         let fewer = i32::try_from(victims.len()).unwrap_or_default();
-        let more = i32::try_from(joins.len()).unwrap_or_default();
-        let all_joining: BTreeSet<i32> = joining(&before).union(joins).copied().collect();
+        let mut all_joining = joining(&before);
+        all_joining.extend(early.into_iter().flatten());
+        let leaving = indices::format(&known.union(victims).copied().collect());
+        // Nobody has more time because others leave, too.
+        let deadline = before.deadline.clone().into_iter().chain(deadline).min();
         Scaling {
-            to: (before.to - fewer + more).max(0),
-            step: ScalingStep::Requested,
-            deadline: self.leave.deadline(None),
-            victims: indices::format(&known.union(victims).copied().collect()),
+            to: if early.is_some() {
+                before.to
+            } else {
+                (before.to - fewer).max(0)
+            },
+            step: if leaving.is_some() {
+                ScalingStep::Requested
+            } else {
+                ScalingStep::Joining
+            },
+            deadline: deadline.filter(|_| leaving.is_some()),
+            victims: leaving,
             joining: indices::format(&all_joining),
             ..before
         }
+    }
+
+    /// The pods without which enough run while others join in their places, or all of them if their
+    /// time is nearly over; and until when the others wait.
+    fn spare_running(
+        &self,
+        new: &BTreeSet<i32>,
+        known: &BTreeSet<i32>,
+        affected: &BTreeMap<PodKey, &PodRow>,
+    ) -> (BTreeSet<i32>, Option<Timestamp>) {
+        let done = self.done();
+        let runs = |index: &i32| !known.contains(index) && self.has_joined(*index, &done);
+        let running = self.members.iter().filter(runs).count();
+        let min = usize::try_from(self.elastic.spec.min()).unwrap_or_default();
+        let fewer = running.saturating_sub(min);
+        if fewer >= new.len() {
+            return (new.clone(), None);
+        }
+        let until = self.last_moment(affected);
+        if until.is_none_or(|until| until <= self.view.now) {
+            return (new.clone(), until);
+        }
+        (new.iter().rev().take(fewer).copied().collect(), until)
     }
 
     /// The pods without which the training can go on, or all of them if their time is nearly over.
@@ -404,6 +551,11 @@ impl Decision<'_, '_> {
             .and_then(|status| status.scaling.as_deref())
         {
             Some(scaling) if scaling.victims.is_some() => self.drain(scaling),
+            // They join in the places of those that wait.
+            Some(scaling) if scaling.evades() => Resize {
+                scaling: Some(scaling.clone()),
+                ..self.unchanged()
+            },
             Some(scaling) => self.join(scaling),
             None => self.begin(),
         };

@@ -16,6 +16,7 @@ use super::parse;
 use crate::indices;
 use crate::job::{Job, Role};
 use crate::model::{ForcedRemoval, PodKey};
+use crate::restart;
 use crate::status::time;
 use crate::view::{PodPhase, PodRow, View};
 
@@ -165,8 +166,14 @@ impl<'a> Leave<'a, '_> {
         let reporting = of_role.iter().map(|(key, row)| (key.index, *row));
         let written = (role.acknowledged.as_deref(), role.checkpointed.as_deref());
         let (acknowledged, checkpointed) = self.reports(reporting, written);
-        let staying = of_role.iter().filter(|(_, row)| stays(row)).map(|(key, _)| *key);
-        let staying: Vec<PodKey> = staying.collect();
+        let policy = self.job.role(&role.name).map(|(_, role)| role.node_down_policy);
+        let has_ended = |row: &PodRow| {
+            let end = policy.and_then(|policy| restart::end(row, self.view.node(row), policy));
+            // It may have died with its node.
+            end.is_some()
+        };
+        let staying = of_role.iter().filter(|(_, row)| stays(row) && !has_ended(row));
+        let staying: Vec<PodKey> = staying.map(|(key, _)| *key).collect();
         let knows = |key: &&PodKey| acknowledged.contains(&key.index);
         counts.know += acknowledged.len();
         counts.have_saved += checkpointed.len();

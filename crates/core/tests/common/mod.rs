@@ -19,9 +19,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use trainyard_api::{JobPhase, Progress, ScalingStep, TrainingJob, TrainingJobStatus, names};
+use trainyard_api::{JobPhase, Progress, Scaling, ScalingStep, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
 use trainyard_core::disruption_budget::budget;
+use trainyard_core::indices;
 use trainyard_core::job::Job;
 use trainyard_core::local_state::{CreateBackoff, ExecRightState, LocalState, SecretState};
 use trainyard_core::model::Identity;
@@ -623,7 +624,14 @@ impl World {
             .status
             .as_ref()
             .and_then(|status| status.scaling.as_deref());
-        let restarts = scaling.filter(|scaling| scaling.restarts_all());
+        let role = job.roles[key.role].name;
+        // Others go on while pods leave a node.
+        let is_told = |scaling: &&Scaling| {
+            let told = scaling.roles.iter().find(|told| told.name == role);
+            let told = told.and_then(|told| told.victims.as_deref()).unwrap_or_default();
+            !scaling.evades() || indices::parse(told, i32::MAX).contains(&key.index)
+        };
+        let restarts = scaling.filter(|scaling| scaling.restarts_all()).filter(is_told);
         assert!(
             restarts.is_none_or(|scaling| scaling.step == ScalingStep::Joining),
             "{name} is created before all pods have left: {restarts:#?}"

@@ -2,11 +2,15 @@
 
 use rstest::rstest;
 use trainyard_api::JobPhase::{Paused, Running, Scaling, Suspended, Suspending};
-use trainyard_api::{Elastic, Refill, RestartPolicy, RestartRecord, RoleSpec, ScalingStep, TrainingJob};
+use trainyard_api::{
+    Elastic, NodeDownPolicy, Refill, RestartPolicy, RestartRecord, RestartScope, RoleSpec, ScalingStep,
+    TrainingJob,
+};
 use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::notice::{NodeTaint, NoticeCause};
 use trainyard_core::observe::observe;
 use trainyard_core::plan::Plan;
+use trainyard_core::view::NodeState;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, job, with_agent, workers};
@@ -513,7 +517,10 @@ fn who_would_make_too_few_is_told_last() {
     world.reconcile();
     world.tick(TIMEOUT - 10);
     world.reconcile();
-    assert_eq!(told(&world), "worker-1");
+    assert_eq!(
+        (told(&world), seconds_left(&world)),
+        ("worker-1".to_owned(), Some(10))
+    );
     world.succeed("mnist-worker-1");
     world.reconcile_for_a_second();
     assert_eq!(world.phase(), Some(Paused));
@@ -547,6 +554,222 @@ fn all_start_anew_when_the_pod_of_rank_0_has_to_leave() {
     assert_eq!(world.pod("mnist-worker-2").attempt, 1);
     world.tick(100);
     assert_eq!(world.reconcile(), Plan::default());
+}
+
+/// More than the status can list as being replaced.
+#[rstest]
+#[case::that_train_as_one(job("jax", &[("worker", 300)]), &["z"])]
+#[case::that_train_for_themselves(workers(300, RestartPolicy::OnFailure), &["node-0", "node-1", "z"])]
+fn many_pods_are_one_disruption(#[case] job: TrainingJob, #[case] leaving: &[&str]) {
+    let mut world = World::new(drained(job));
+    world.settings = with_agent();
+    world.reconcile();
+    world.run_all();
+    world.run_on("mnist-worker-299", "z");
+    world.reconcile();
+    world.tick(100);
+    for node in leaving {
+        world.cordon(node);
+    }
+    world.reconcile();
+    world.succeed_all();
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(world.role("worker").succeeded_indices, None);
+    assert_eq!(history(&world).len(), 1);
+    assert_eq!(history(&world)[0].reason, "NodeDrained");
+    assert_eq!(history(&world)[0].consequences, 299);
+}
+
+/// Each has its own window to say that it knows.
+#[test]
+fn who_is_told_late_has_time_to_answer() {
+    let restarts = |role: &mut RoleSpec| role.restart_policy = Some(RestartPolicy::OnFailure);
+    let job = custom(&[("left", 2), ("right", 2)])
+        .role("left", restarts)
+        .role("right", restarts)
+        .scope("left", RestartScope::Role)
+        .scope("right", RestartScope::Role);
+    let mut world = running(drained(job));
+    world.cordon("a");
+    world.reconcile();
+    assert_eq!(told(&world), "left-0 left-1");
+    world.tick(9);
+    world.cordon("c");
+    world.reconcile();
+    assert_eq!(told(&world), "left-0 left-1 right-0 right-1");
+    world.tick(9);
+    world.reconcile();
+    assert_eq!(pods(&world), "left-0 left-1 right-0 right-1");
+    world.tick(1);
+    world.reconcile();
+    assert_eq!((pods(&world), world.restarts()), (String::new(), (0, 1)));
+}
+
+/// The time of those that leave is not theirs.
+#[test]
+fn a_pod_that_trains_for_itself_waits_until_others_have_left() {
+    let mut world = running(drained(workers(4, RestartPolicy::OnFailure)));
+    world.cordon("b");
+    world.reconcile();
+    world.tick(5);
+    world.cordon("d");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1 worker-3", "they have just begun");
+    for pod in ["mnist-worker-1", "mnist-worker-3"] {
+        report(&mut world, pod, DrainState::Acknowledged);
+    }
+    world.tick(20);
+    world.cordon("c");
+    world.reconcile();
+    assert_eq!(
+        (told(&world), nodes(&world).len()),
+        ("worker-1 worker-3".to_owned(), 2)
+    );
+    world.announce("a", taint("aws-node-termination-handler/spot-itn"), Some(30));
+    world.reconcile();
+    assert_eq!(told(&world), "worker-0 worker-1 worker-3", "its node goes sooner");
+    assert_eq!(seconds_left(&world), Some(30));
+    for pod in ["mnist-worker-0", "mnist-worker-1", "mnist-worker-3"] {
+        world.succeed(pod);
+    }
+    world.reconcile();
+    assert_eq!(
+        (told(&world), seconds_left(&world)),
+        ("worker-2".to_owned(), Some(TIMEOUT))
+    );
+    world.succeed("mnist-worker-2");
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 2)));
+}
+
+#[test]
+fn a_pod_whose_node_dies_has_left() {
+    let policy = |role: &mut RoleSpec| role.node_down_policy = Some(NodeDownPolicy::Fail);
+    let mut world = running(drained(jax()).role("worker", policy));
+    world.cordon("b");
+    world.reconcile();
+    for pod in ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"] {
+        report(&mut world, pod, DrainState::Acknowledged);
+    }
+    world.reconcile();
+    world.node("b", NodeState::Down);
+    world.reconcile();
+    assert_eq!(
+        step(&world),
+        Some(ScalingStep::Acknowledged),
+        "others save their work"
+    );
+    for pod in ["mnist-worker-0", "mnist-worker-2"] {
+        world.succeed(pod);
+    }
+    world.reconcile();
+    assert_eq!((step(&world), world.restarts()), (None, (0, 1)));
+}
+
+#[test]
+fn nobody_joins_in_the_place_of_one_that_leaves_with_others() {
+    let mut world = running(elastic(4, |_| {}));
+    world.cordon("c");
+    world.cordon("d");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1 worker-2");
+    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.succeed("mnist-worker-1");
+    world.reconcile_for_a_second();
+    world.kubelets_remove();
+    world.cordon("e");
+    world.reconcile();
+    let scaling = world.status().scaling.unwrap();
+    assert_eq!(scaling.victims.as_deref(), Some("1-3"));
+    assert_eq!(scaling.joining.as_deref(), Some("4-6"));
+}
+
+#[test]
+fn a_second_node_gives_elastic_workers_no_more_time() {
+    let mut world = running(elastic(4, |_| {}));
+    world.cordon("c");
+    world.reconcile();
+    report(&mut world, "mnist-worker-1", DrainState::Acknowledged);
+    world.tick(20);
+    world.cordon("d");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1 worker-2");
+    assert_eq!(seconds_left(&world), Some(TIMEOUT - 20));
+}
+
+/// Those that join may wait for room for long.
+#[rstest]
+#[case::some_may_leave_at_once(2, "worker-2")]
+#[case::none_may_leave_at_once(3, "")]
+fn as_many_stay_as_the_training_needs_until_others_have_joined(#[case] min: i32, #[case] at_once: &str) {
+    let mut world = running(elastic(3, |elastic| elastic.min_replicas = Some(min)));
+    world.cordon("c");
+    world.cordon("d");
+    let plan = world.reconcile();
+    assert_eq!(told(&world), at_once);
+    let all = "master-0 worker-0 worker-1 worker-2 worker-3 worker-4";
+    assert_eq!(pods(&world), all);
+    assert!(plan.wake_at().is_some());
+    world.tick(5);
+    world.reconcile();
+    assert_eq!((told(&world), pods(&world)), (at_once.to_owned(), all.to_owned()));
+    world.run_all();
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1 worker-2");
+    for pod in ["mnist-worker-1", "mnist-worker-2"] {
+        world.succeed(pod);
+    }
+    world.reconcile_for_a_second();
+    assert_ne!(world.phase(), Some(Paused));
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Running), Some(3)));
+    assert_eq!(
+        (pods(&world).as_str(), world.restarts()),
+        ("master-0 worker-0 worker-3 worker-4", (0, 0))
+    );
+}
+
+#[test]
+fn who_waits_for_others_to_join_is_told_at_the_last_moment() {
+    let mut world = running(elastic(3, |elastic| elastic.min_replicas = Some(3)));
+    world.cordon("c");
+    world.reconcile();
+    world.tick(TIMEOUT - 11);
+    world.reconcile();
+    assert_eq!(told(&world), "");
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(
+        (told(&world), seconds_left(&world)),
+        ("worker-1".to_owned(), Some(10))
+    );
+}
+
+#[test]
+fn rank_0_does_not_wait_for_others_that_have_more_time() {
+    let mut world = running(drained(elastic(3, |_| {})));
+    world.edit(|spec| spec.elastic.as_mut().unwrap().replicas = 2);
+    world.reconcile();
+    assert_eq!(told(&world), "worker-2");
+    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.cordon("a");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-2", "it has as much time afterwards");
+    world.announce(
+        "a",
+        taint("cloud.google.com/impending-node-termination"),
+        Some(15),
+    );
+    world.reconcile();
+    assert_eq!(
+        (told(&world).as_str(), seconds_left(&world)),
+        ("master-0 worker-0 worker-1 worker-2", Some(15))
+    );
+    world.succeed_all();
+    world.settle();
+    assert_eq!((world.phase(), world.status().replicas), (Some(Running), Some(2)));
+    assert_eq!(world.restarts(), (0, 1));
 }
 
 const RIGID: Script = |world, operate| {
