@@ -68,6 +68,26 @@ pub(crate) fn spec(job: &Job<'_>, settings: &Settings) -> Option<PodDisruptionBu
     })
 }
 
+/// Returns true if a budget says what is wanted of it. Policies of a cluster may add to it.
+pub(crate) fn fulfils(spec: &PodDisruptionBudgetSpec, wanted: &PodDisruptionBudgetSpec) -> bool {
+    let Some((selector, ours)) = spec.selector.as_ref().zip(wanted.selector.as_ref()) else {
+        return false;
+    };
+    let labels = selector.match_labels.as_ref();
+    let has_label = |(label, value)| labels.and_then(|labels| labels.get(label)) == Some(value);
+    let has_expression = |one| {
+        selector
+            .match_expressions
+            .iter()
+            .flatten()
+            .any(|known| known == one)
+    };
+    spec.min_available == wanted.min_available
+        && spec.max_unavailable == wanted.max_unavailable
+        && ours.match_labels.iter().flatten().all(has_label)
+        && ours.match_expressions.iter().flatten().all(has_expression)
+}
+
 /// Returns true if a budget selects a pod that the budget of the job would select too. Pods with
 /// two budgets can't be evicted at all.
 pub(crate) fn overlaps(row: &BudgetRow, job: &Job<'_>, settings: &Settings) -> bool {
@@ -83,9 +103,15 @@ fn covered<'j>(job: &'j Job<'_>, settings: &Settings) -> impl Iterator<Item = (u
     let has_time = job.drain_timeout_seconds.is_some();
     let is_told = has_time && settings.agent_and_observer().is_some();
     let cordon = Notice::of(NoticeCause::Cordon);
+    let status = job.object.status.as_ref();
+    let has_ended = move |position: usize| {
+        let role = status.and_then(|status| status.roles.get(position));
+        role.is_some_and(|role| role.phase.is_terminal())
+    };
     let leaves = move |(position, role): &(usize, &Role<'_>)| {
         let joins = !job.is_rigid() && job.elastic.is_some_and(|elastic| elastic.role == *position);
         is_told
+            && !has_ended(*position)
             && job.may_leave(*position)
             && (joins || restart::replacement(role.restart_policy, End::Disruption).is_some())
             && agent::can_be_reached(role.pod)

@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::JobPhase::{Failed, Paused, Restarting, Running, Succeeded, Suspended};
-use trainyard_api::{Elastic, RestartPolicy, TrainingJob};
+use trainyard_api::{Accepted, Elastic, RestartPolicy, TrainingJob};
 use trainyard_core::view::{BudgetRow, Budgets, Settings};
 
 use crate::common::World;
-use crate::common::jobs::{Change, custom, job, with_agent, with_silent_agent};
+use crate::common::jobs::{Change, custom, job, set_image, with_agent, with_silent_agent};
 
 /// A job of a store and workers, whose number may change.
 fn elastic() -> TrainingJob {
@@ -22,6 +22,18 @@ fn elastic() -> TrainingJob {
     job.spec.elastic = Some(Elastic {
         replicas: 3,
         min_replicas: Some(2),
+        drain_timeout_seconds: Some(300),
+        ..Elastic::default()
+    });
+    job
+}
+
+/// A job whose pods all start anew when their number changes.
+fn rigid() -> TrainingJob {
+    let mut job = job("jax", &[("worker", 1)]);
+    job.spec.roles[0].replicas = None;
+    job.spec.elastic = Some(Elastic {
+        replicas: 2,
         drain_timeout_seconds: Some(300),
         ..Elastic::default()
     });
@@ -93,14 +105,7 @@ fn a_job_that_runs_has_a_budget_that_no_eviction_satisfies() {
 
 #[test]
 fn all_pods_of_a_rigid_job_leave_in_order() {
-    let mut rigid = job("pytorch", &[("worker", 1)]);
-    rigid.spec.roles[0].replicas = None;
-    rigid.spec.elastic = Some(Elastic {
-        replicas: 2,
-        drain_timeout_seconds: Some(300),
-        ..Elastic::default()
-    });
-    assert_eq!(own(&running(rigid)).len(), 1);
+    assert_eq!(own(&running(rigid())).len(), 1);
 }
 
 #[test]
@@ -254,6 +259,117 @@ fn one_that_somebody_has_changed_is_made_anew() {
     assert_eq!(
         own(&world)[0].spec.min_available,
         Some(IntOrString::Int(i32::MAX))
+    );
+}
+
+#[rstest]
+#[case::evictions_of_pods_that_are_not_ready(|spec: &mut PodDisruptionBudgetSpec| {
+    spec.unhealthy_pod_eviction_policy = Some("AlwaysAllow".to_owned());
+})]
+#[case::another_label(|spec: &mut PodDisruptionBudgetSpec| {
+    let labels = spec.selector.as_mut().unwrap().match_labels.as_mut().unwrap();
+    labels.insert("tenant".to_owned(), "a".to_owned());
+})]
+fn what_a_policy_of_the_cluster_adds_stays(#[case] mutate: fn(&mut PodDisruptionBudgetSpec)) {
+    let mut world = running(elastic());
+    mutate(&mut Arc::make_mut(&mut world.budgets.as_mut().unwrap().own)[0].spec);
+    world.tick(600);
+    world.reconcile();
+    assert_eq!((world.log.budgets, world.log.deleted_budgets), (1, 0));
+}
+
+#[test]
+fn one_that_is_changed_at_once_again_is_made_anew_once_a_minute() {
+    let mut world = running(elastic());
+    for minute in 1..=3 {
+        for _ in 0..5 {
+            if let Some(row) = Arc::make_mut(&mut world.budgets.as_mut().unwrap().own).first_mut() {
+                row.spec.min_available = Some(IntOrString::Int(1));
+            }
+            world.reconcile();
+        }
+        assert_eq!(
+            (world.log.budgets, world.log.deleted_budgets),
+            (minute + 1, minute)
+        );
+        world.tick(60);
+    }
+}
+
+#[test]
+fn a_job_whose_pods_start_anew_together_has_none_until_they_run() {
+    let together = job("pytorch", &[("worker", 2)]).spec(|spec| {
+        spec.run_policy.get_or_insert_default().drain_timeout_seconds = Some(60);
+    });
+    let mut world = running(together);
+    assert_eq!(own(&world).len(), 1);
+    world.fail("mnist-worker-1", 1);
+    world.reconcile();
+    world.kubelets_remove();
+    world.reconcile();
+    world.run_on("mnist-worker-0", "a");
+    world.tick(600);
+    world.reconcile();
+    assert_eq!(
+        (world.phase(), own(&world)),
+        (Some(Restarting), Vec::new()),
+        "nobody takes the pod that runs off a node while the other finds none"
+    );
+    world.run_all();
+    world.reconcile();
+    assert_eq!((world.phase(), own(&world).len()), (Some(Running), 1));
+}
+
+#[test]
+fn a_rigid_job_has_none_while_its_size_changes() {
+    let mut world = running(rigid());
+    world.edit(|spec| spec.elastic.as_mut().unwrap().replicas = 3);
+    world.reconcile();
+    assert!(world.status().scaling.is_some());
+    assert_eq!(own(&world), [], "nobody would take its pods off a node");
+    for _ in 0..4 {
+        world.tick(300);
+        world.settle();
+    }
+    world.run_all();
+    world.settle();
+    assert_eq!((world.phase(), own(&world).len()), (Some(Running), 1));
+}
+
+#[rstest]
+#[case::invalid(|world: &mut World| world.edit(|spec| set_image(spec, "worker", "example/train:2")))]
+#[case::never_accepted(|world: &mut World| {
+    world.job.status.as_mut().unwrap().accepted = Accepted::default();
+    world.edit(|spec| spec.roles[0].replicas = Some(-1));
+})]
+#[case::being_deleted(World::begin_deletion)]
+fn pods_of_a_job_that_is_not_seen_to_may_be_evicted(#[case] happens: fn(&mut World)) {
+    let mut world = running(elastic());
+    happens(&mut world);
+    world.reconcile();
+    assert_eq!(own(&world), [], "nobody would take its pods off a node");
+}
+
+#[test]
+fn a_role_that_has_ended_is_left_out() {
+    let two = custom(&[("worker", 1), ("other", 1)]).spec(|spec| {
+        spec.run_policy.get_or_insert_default().drain_timeout_seconds = Some(60);
+    });
+    let two = ["worker", "other"].into_iter().fold(two, |job, name| {
+        job.role(name, |role| role.restart_policy = Some(RestartPolicy::OnFailure))
+    });
+    let mut world = running(two);
+    let roles = |world: &World| {
+        let selector = own(world)[0].spec.selector.clone().unwrap();
+        selector.match_expressions.unwrap()[0].values.clone().unwrap()
+    };
+    assert_eq!(roles(&world), ["worker", "other"]);
+    world.succeed("mnist-other-0");
+    world.tick(60);
+    world.settle();
+    assert_eq!(
+        (world.phase(), roles(&world)),
+        (Some(Running), vec!["worker".to_owned()])
     );
 }
 
