@@ -88,6 +88,20 @@ pub(crate) fn fulfils(spec: &PodDisruptionBudgetSpec, wanted: &PodDisruptionBudg
         && ours.match_expressions.iter().flatten().all(has_expression)
 }
 
+/// Returns true if a budget was made for a former job of the same name, and has stayed without it.
+/// Nobody else would ever delete it.
+pub(crate) fn is_left_by_namesake(row: &BudgetRow, job: &str) -> bool {
+    let labels = row.spec.selector.as_ref();
+    let labels = labels.and_then(|selector| selector.match_labels.as_ref());
+    let selects_job = labels
+        .and_then(|labels| labels.get(LABEL_JOB))
+        .is_some_and(|of| of == job);
+    row.is_orphan
+        && *row.name == *names::disruption_budget(job)
+        && row.spec.min_available == Some(IntOrString::Int(MIN_AVAILABLE))
+        && selects_job
+}
+
 /// Returns true if a budget selects a pod that the budget of the job would select too. Pods with
 /// two budgets can't be evicted at all.
 pub(crate) fn overlaps(row: &BudgetRow, job: &Job<'_>, settings: &Settings) -> bool {

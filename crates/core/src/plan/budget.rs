@@ -33,7 +33,7 @@ pub(super) fn correct(
         return;
     };
     let is_right = |row: &BudgetRow| *row.name == *name && disruption_budget::fulfils(&row.spec, &wanted);
-    let wrong = deletions(budgets, |row| !is_right(row));
+    let wrong = deletions(view, budgets, |row| !is_right(row));
     replace(wrong, view, plan);
     // One that is about to be deleted still has the name.
     if budgets.own.is_empty() && !is_taken(budgets, &name) {
@@ -58,9 +58,9 @@ fn replace(wrong: Vec<Action>, view: &View<'_>, plan: &mut Plan) {
     }
 }
 
-/// Takes all its budgets from a job.
+/// Takes all its budgets from a job, and one that a former job of its name has left.
 pub(super) fn withdrawal(view: &View<'_>) -> Vec<Action> {
-    let deleted = view.budgets.map(|budgets| deletions(budgets, |_| true));
+    let deleted = view.budgets.map(|budgets| deletions(view, budgets, |_| true));
     deleted.unwrap_or_default()
 }
 
@@ -69,7 +69,7 @@ pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<JobEvent> {
     let budgets = view.budgets?;
     let name = names::disruption_budget(job.name);
     let is_missed = disruption_budget::spec(job, view.settings).is_some()
-        && budgets.sees_nodes
+        && budgets.sees_all
         && !has_foreign(job, view, budgets)
         && is_taken(budgets, &name);
     let message = || {
@@ -94,7 +94,7 @@ fn frees_nodes(status: &TrainingJobStatus) -> bool {
 /// An operator that does not see nodes would never free one, and evictions would be refused for
 /// ever. Pods of two budgets can't be evicted at all.
 fn may_have_one(job: &Job<'_>, view: &View<'_>, budgets: &Budgets) -> bool {
-    disruption_budget::may_need(job.object) && budgets.sees_nodes && !has_foreign(job, view, budgets)
+    disruption_budget::may_need(job.object) && budgets.sees_all && !has_foreign(job, view, budgets)
 }
 
 fn has_foreign(job: &Job<'_>, view: &View<'_>, budgets: &Budgets) -> bool {
@@ -106,12 +106,14 @@ fn is_taken(budgets: &Budgets, name: &str) -> bool {
     budgets.foreign.iter().any(|row| *row.name == *name)
 }
 
-fn deletions(budgets: &Budgets, is_deleted: impl Fn(&BudgetRow) -> bool) -> Vec<Action> {
-    let rows = budgets.own.iter();
-    let rows = rows.filter(|row| !row.terminating && is_deleted(row));
+fn deletions(view: &View<'_>, budgets: &Budgets, is_deleted: impl Fn(&BudgetRow) -> bool) -> Vec<Action> {
+    let job = view.job.metadata.name.as_deref().unwrap_or_default();
+    let left = budgets.foreign.iter();
+    let left = left.filter(|row| disruption_budget::is_left_by_namesake(row, job));
+    let rows = budgets.own.iter().filter(|row| is_deleted(row)).chain(left);
     let deletion = |row: &BudgetRow| Action::DeleteBudget {
         name: row.name.to_string(),
         uid: row.uid.to_string(),
     };
-    rows.map(deletion).collect()
+    rows.filter(|row| !row.terminating).map(deletion).collect()
 }

@@ -45,7 +45,7 @@ fn pending(job: TrainingJob, settings: Settings) -> World {
     let mut world = World::new(job);
     world.settings = settings;
     world.budgets = Some(Budgets {
-        sees_nodes: true,
+        sees_all: true,
         ..Budgets::default()
     });
     world.reconcile();
@@ -74,6 +74,7 @@ fn add_foreign(world: &mut World, name: &str, selector: &Value) {
         name: name.into(),
         uid: name.into(),
         terminating: false,
+        is_orphan: false,
         spec: spec(json!({"maxUnavailable": 1, "selector": selector})),
     };
     Arc::make_mut(&mut world.budgets.as_mut().unwrap().foreign).push(row);
@@ -159,14 +160,14 @@ fn pods_that_nobody_would_take_off_a_node_may_be_evicted(
 #[test]
 fn without_sight_of_nodes_there_is_no_budget() {
     let mut world = running(elastic());
-    world.budgets.as_mut().unwrap().sees_nodes = false;
+    world.budgets.as_mut().unwrap().sees_all = false;
     world.reconcile();
     assert_eq!(
         own(&world),
         [],
         "nobody would free a node, and evictions wait for ever"
     );
-    world.budgets.as_mut().unwrap().sees_nodes = true;
+    world.budgets.as_mut().unwrap().sees_all = true;
     world.reconcile();
     assert_eq!(own(&world).len(), 1);
 }
@@ -384,6 +385,41 @@ fn one_that_is_about_to_go_is_waited_for() {
     Arc::make_mut(&mut world.budgets.as_mut().unwrap().own).clear();
     world.reconcile();
     assert_eq!(own(&world).len(), 1);
+}
+
+/// The budget of a former job of the same name has stayed, as by `kubectl delete --cascade=orphan`.
+fn orphan(change: impl FnOnce(&mut BudgetRow)) -> BudgetRow {
+    let mut row = own(&running(elastic())).remove(0);
+    (row.uid, row.is_orphan) = ("former".into(), true);
+    change(&mut row);
+    row
+}
+
+#[test]
+fn one_that_a_former_job_has_left_is_deleted() {
+    let mut world = pending(elastic(), with_agent());
+    world.budgets.as_mut().unwrap().foreign = Arc::new(vec![orphan(|_| ())]);
+    world.run_all();
+    world.reconcile();
+    assert_eq!((world.log.budgets, world.log.deleted_budgets), (1, 1));
+    assert_eq!(world.budgets.as_ref().unwrap().foreign.len(), 0);
+    assert_eq!(own(&world).len(), 1);
+}
+
+#[rstest]
+#[case::somebody_owns_it(orphan(|row| row.is_orphan = false))]
+#[case::of_another_job(orphan(|row| row.name = "other-drain".into()))]
+#[case::another_number(orphan(|row| row.spec.min_available = Some(IntOrString::Int(1))))]
+#[case::other_pods(orphan(|row| {
+    let labels = row.spec.selector.as_mut().unwrap().match_labels.as_mut().unwrap();
+    labels.insert("trainyard.dev/job".to_owned(), "other".to_owned());
+}))]
+fn one_that_is_of_somebody_else_stays(#[case] row: BudgetRow) {
+    let mut world = pending(elastic(), with_agent());
+    world.budgets.as_mut().unwrap().foreign = Arc::new(vec![row.clone()]);
+    world.run_all();
+    world.reconcile();
+    assert_eq!(world.budgets.as_ref().unwrap().foreign.to_vec(), [row]);
 }
 
 #[test]
