@@ -102,13 +102,10 @@ pub(crate) fn is_left_by_namesake(row: &BudgetRow, job: &str) -> bool {
         && selects_job
 }
 
-/// Returns true if a budget selects a pod that the budget of the job would select too. Pods with
-/// two budgets can't be evicted at all.
-pub(crate) fn overlaps(row: &BudgetRow, job: &Job<'_>, settings: &Settings) -> bool {
-    let Some(selector) = &row.spec.selector else {
-        return false;
-    };
-    covered(job, settings).any(|(position, role)| selects_any(selector, job, position, role))
+/// Returns true if one of some budgets selects a pod that the budget of the job would select too.
+/// Pods with two budgets can't be evicted at all.
+pub(crate) fn overlap(rows: &[BudgetRow], job: &Job<'_>, settings: &Settings) -> bool {
+    !rows.is_empty() && covered(job, settings).any(|(position, role)| select_any(rows, job, position, role))
 }
 
 /// The roles whose pods leave in order when somebody cordons their node, by position.
@@ -134,7 +131,7 @@ fn covered<'j>(job: &'j Job<'_>, settings: &Settings) -> impl Iterator<Item = (u
     job.roles.iter().enumerate().filter(leaves)
 }
 
-fn selects_any(selector: &LabelSelector, job: &Job<'_>, position: usize, role: &Role<'_>) -> bool {
+fn select_any(rows: &[BudgetRow], job: &Job<'_>, position: usize, role: &Role<'_>) -> bool {
     let template = role.template.metadata.as_ref();
     let labels = |index| {
         let given = template.and_then(|metadata| metadata.labels.clone());
@@ -154,14 +151,18 @@ fn selects_any(selector: &LabelSelector, job: &Job<'_>, position: usize, role: &
     };
     // A job may have thousands of pods. Few selectors tell one from another.
     let differ = |label: &String| first.get(label) != last.get(label);
-    let equal = selector.match_labels.iter().flatten().map(|(label, _)| label);
-    let expressions = selector.match_expressions.iter().flatten();
-    let mut named = equal.chain(expressions.map(|expression| &expression.key));
-    if named.any(differ) {
-        role.members.iter().any(|index| selects(selector, &labels(index)))
-    } else {
-        selects(selector, &first)
-    }
+    let selects_one = |selector: &LabelSelector| {
+        let equal = selector.match_labels.iter().flatten().map(|(label, _)| label);
+        let expressions = selector.match_expressions.iter().flatten();
+        let mut named = equal.chain(expressions.map(|expression| &expression.key));
+        if named.any(differ) {
+            role.members.iter().any(|index| selects(selector, &labels(index)))
+        } else {
+            selects(selector, &first)
+        }
+    };
+    let mut selectors = rows.iter().filter_map(|row| row.spec.selector.as_ref());
+    selectors.any(selects_one)
 }
 
 fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {

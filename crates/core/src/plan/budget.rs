@@ -49,12 +49,11 @@ fn replace(wrong: Vec<Action>, view: &View<'_>, plan: &mut Plan) {
     if wrong.is_empty() {
         return;
     }
-    match last {
-        Some(at) => plan.wake_no_later(view.time_of(at + REPLACE_INTERVAL)),
-        None => {
-            plan.waits.budget_replaced_at = Some(view.instant);
-            plan.at_once.extend(wrong);
-        }
+    if let Some(at) = last {
+        plan.wake_no_later(view.time_of(at + REPLACE_INTERVAL));
+    } else {
+        plan.waits.budget_replaced_at = Some(view.instant);
+        plan.at_once.extend(wrong);
     }
 }
 
@@ -81,8 +80,8 @@ pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<JobEvent> {
     is_missed.then(|| event(true, Reason::OwnershipConflict, message()))
 }
 
-/// Returns true if pods leave nodes that are about to go. While all pods of a job start anew none is
-/// told to leave, and pods that find no node may make that last for ever.
+/// Returns true if pods leave nodes that are about to go. While all pods of a job start anew none
+/// is told to leave, and pods that find no node may make that last for ever.
 fn frees_nodes(status: &TrainingJobStatus) -> bool {
     let restarts = status.restarts.as_ref();
     let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
@@ -98,8 +97,7 @@ fn may_have_one(job: &Job<'_>, view: &View<'_>, budgets: &Budgets) -> bool {
 }
 
 fn has_foreign(job: &Job<'_>, view: &View<'_>, budgets: &Budgets) -> bool {
-    let mut foreign = budgets.foreign.iter();
-    foreign.any(|row| disruption_budget::overlaps(row, job, view.settings))
+    disruption_budget::overlap(&budgets.foreign, job, view.settings)
 }
 
 fn is_taken(budgets: &Budgets, name: &str) -> bool {

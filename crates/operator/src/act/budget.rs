@@ -12,8 +12,8 @@ use crate::index::{Kind, Source};
 use crate::slim::SlimBudget;
 
 impl Writer {
-    /// Deletes the budget of a job that can't be read: nobody has its pods leave nodes, and evictions
-    /// would be refused for ever.
+    /// Deletes the budget of a job that can't be read: nobody has its pods leave nodes, and
+    /// evictions would be refused for ever.
     pub async fn withdraw_budget(&self, target: Target<'_>) -> Result<()> {
         let name = names::disruption_budget(&target.key.name);
         let rows = self.index.own_budgets(target.uid);
