@@ -68,13 +68,44 @@ pub(crate) fn spec(job: &Job<'_>, settings: &Settings) -> Option<PodDisruptionBu
     })
 }
 
-/// Returns true if a budget selects a pod that the budget of the job would select too. Pods with
-/// two budgets can't be evicted at all.
-pub(crate) fn overlaps(row: &BudgetRow, job: &Job<'_>, settings: &Settings) -> bool {
-    let Some(selector) = &row.spec.selector else {
+/// Returns true if a budget says what is wanted of it. Policies of a cluster may add to it.
+pub(crate) fn fulfils(spec: &PodDisruptionBudgetSpec, wanted: &PodDisruptionBudgetSpec) -> bool {
+    let Some((selector, ours)) = spec.selector.as_ref().zip(wanted.selector.as_ref()) else {
         return false;
     };
-    covered(job, settings).any(|(position, role)| selects_any(selector, job, position, role))
+    let labels = selector.match_labels.as_ref();
+    let has_label = |(label, value)| labels.and_then(|labels| labels.get(label)) == Some(value);
+    let has_expression = |one| {
+        selector
+            .match_expressions
+            .iter()
+            .flatten()
+            .any(|known| known == one)
+    };
+    spec.min_available == wanted.min_available
+        && spec.max_unavailable == wanted.max_unavailable
+        && ours.match_labels.iter().flatten().all(has_label)
+        && ours.match_expressions.iter().flatten().all(has_expression)
+}
+
+/// Returns true if a budget was made for a former job of the same name, and has stayed without it.
+/// Nobody else would ever delete it.
+pub(crate) fn is_left_by_namesake(row: &BudgetRow, job: &str) -> bool {
+    let labels = row.spec.selector.as_ref();
+    let labels = labels.and_then(|selector| selector.match_labels.as_ref());
+    let selects_job = labels
+        .and_then(|labels| labels.get(LABEL_JOB))
+        .is_some_and(|of| of == job);
+    row.is_orphan
+        && *row.name == *names::disruption_budget(job)
+        && row.spec.min_available == Some(IntOrString::Int(MIN_AVAILABLE))
+        && selects_job
+}
+
+/// Returns true if one of some budgets selects a pod that the budget of the job would select too.
+/// Pods with two budgets can't be evicted at all.
+pub(crate) fn overlap(rows: &[BudgetRow], job: &Job<'_>, settings: &Settings) -> bool {
+    !rows.is_empty() && covered(job, settings).any(|(position, role)| select_any(rows, job, position, role))
 }
 
 /// The roles whose pods leave in order when somebody cordons their node, by position.
@@ -83,9 +114,15 @@ fn covered<'j>(job: &'j Job<'_>, settings: &Settings) -> impl Iterator<Item = (u
     let has_time = job.drain_timeout_seconds.is_some();
     let is_told = has_time && settings.agent_and_observer().is_some();
     let cordon = Notice::of(NoticeCause::Cordon);
+    let status = job.object.status.as_ref();
+    let has_ended = move |position: usize| {
+        let role = status.and_then(|status| status.roles.get(position));
+        role.is_some_and(|role| role.phase.is_terminal())
+    };
     let leaves = move |(position, role): &(usize, &Role<'_>)| {
         let joins = !job.is_rigid() && job.elastic.is_some_and(|elastic| elastic.role == *position);
         is_told
+            && !has_ended(*position)
             && job.may_leave(*position)
             && (joins || restart::replacement(role.restart_policy, End::Disruption).is_some())
             && agent::can_be_reached(role.pod)
@@ -94,7 +131,7 @@ fn covered<'j>(job: &'j Job<'_>, settings: &Settings) -> impl Iterator<Item = (u
     job.roles.iter().enumerate().filter(leaves)
 }
 
-fn selects_any(selector: &LabelSelector, job: &Job<'_>, position: usize, role: &Role<'_>) -> bool {
+fn select_any(rows: &[BudgetRow], job: &Job<'_>, position: usize, role: &Role<'_>) -> bool {
     let template = role.template.metadata.as_ref();
     let labels = |index| {
         let given = template.and_then(|metadata| metadata.labels.clone());
@@ -114,14 +151,18 @@ fn selects_any(selector: &LabelSelector, job: &Job<'_>, position: usize, role: &
     };
     // A job may have thousands of pods. Few selectors tell one from another.
     let differ = |label: &String| first.get(label) != last.get(label);
-    let equal = selector.match_labels.iter().flatten().map(|(label, _)| label);
-    let expressions = selector.match_expressions.iter().flatten();
-    let mut named = equal.chain(expressions.map(|expression| &expression.key));
-    if named.any(differ) {
-        role.members.iter().any(|index| selects(selector, &labels(index)))
-    } else {
-        selects(selector, &first)
-    }
+    let selects_one = |selector: &LabelSelector| {
+        let equal = selector.match_labels.iter().flatten().map(|(label, _)| label);
+        let expressions = selector.match_expressions.iter().flatten();
+        let mut named = equal.chain(expressions.map(|expression| &expression.key));
+        if named.any(differ) {
+            role.members.iter().any(|index| selects(selector, &labels(index)))
+        } else {
+            selects(selector, &first)
+        }
+    };
+    let mut selectors = rows.iter().filter_map(|row| row.spec.selector.as_ref());
+    selectors.any(selects_one)
 }
 
 fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {

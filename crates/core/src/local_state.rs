@@ -104,6 +104,8 @@ pub struct Waits {
     pub unacknowledged_since: Option<Instant>,
     /// Since when pods should leave their nodes and are not told yet, because too few would stay.
     pub put_off_since: Option<Instant>,
+    /// When the disruption budget was last deleted to be made anew, if that was a moment ago.
+    pub budget_replaced_at: Option<Instant>,
 }
 
 /// Backoff for creating the children of one job.

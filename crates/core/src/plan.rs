@@ -158,7 +158,7 @@ impl Plan {
 /// The first case that applies decides:
 ///
 /// 1. The job has another controller, or is being deleted: nothing is done, but that the latter
-///    loses its right to start programs in its pods.
+///    loses its right to start programs in its pods, and its disruption budget.
 /// 2. The job has ended.
 /// 3. It is suspended, whether its spec is valid or not.
 /// 4. Its spec is not valid, or has a change that is forbidden.
@@ -187,11 +187,13 @@ fn is_managed(job: &TrainingJob, local: &LocalState) -> bool {
 }
 
 /// Plans for a job that is not managed any more. One that is being deleted may stay for as long as
-/// finalizers or its pods do: it keeps no right to its pods.
+/// finalizers or its pods do: it keeps no right to its pods, and no budget, because nobody has them
+/// leave nodes any more.
 fn leave(view: &View<'_>) -> Plan {
     let mut plan = Plan::default();
     if view.job.is_ours() && !view.local.is_deleted {
         plan.at_once.extend(exec_right::withdrawal(view));
+        plan.at_once.extend(budget::withdrawal(view));
         pace::pace_actions(&mut plan, view);
     }
     plan

@@ -44,7 +44,7 @@ pub struct View<'a> {
     /// The state of nodes.
     pub nodes: &'a dyn Nodes,
     /// The disruption budgets that concern the job. `None` as long as they or nodes have not been
-    /// listed, and where budgets may not be.
+    /// listed, and where budgets may not be and the job has none.
     pub budgets: Option<&'a Budgets>,
     /// Settings of the operator.
     pub settings: &'a Settings,
@@ -240,8 +240,8 @@ pub struct Budgets {
     pub own: Arc<Vec<BudgetRow>>,
     /// Those in its namespace that are of no job.
     pub foreign: Arc<Vec<BudgetRow>>,
-    /// Whether the operator may see nodes, and so when one is about to go.
-    pub sees_nodes: bool,
+    /// Whether the operator may see budgets and nodes, and so when one is about to go.
+    pub sees_all: bool,
 }
 
 /// One disruption budget.
@@ -253,6 +253,9 @@ pub struct BudgetRow {
     pub uid: Box<str>,
     /// Whether it is being deleted.
     pub terminating: bool,
+    /// Whether it has no owner, but a label that says that the operator has made it for the job
+    /// whose name it has.
+    pub is_orphan: bool,
     /// Which pods it is about, and how many of them must stay.
     pub spec: PodDisruptionBudgetSpec,
 }

@@ -562,13 +562,21 @@ impl Index {
         self.lock().delete_budget(metadata)
     }
 
+    /// The disruption budgets that a job owns, by its UID.
+    pub fn own_budgets(&self, uid: &str) -> Arc<Vec<BudgetRow>> {
+        let inner = self.lock();
+        let owner = inner.owners.get(uid);
+        owner.map(|owner| owner.budgets.share()).unwrap_or_default()
+    }
+
     /// Records that a list of a scope was refused. Its jobs are left alone until a list succeeds,
     /// unless it is one of nodes or budgets. Returns the keys to reconcile.
     pub fn refused(&self, kind: Kind, scope: usize) -> Vec<JobKey> {
         let mut inner = self.lock();
         let is_new = inner.cursors.record_refusal(kind, scope);
-        // Nobody frees nodes that are not seen, so nothing may refuse evictions there.
-        if is_new && kind == Kind::Node {
+        // Nobody frees nodes that are not seen, so nothing may refuse evictions there; nor may
+        // anything whose changes are not seen.
+        if is_new && matches!(kind, Kind::Node | Kind::Budget) {
             inner.keys_with_budgets()
         } else {
             Vec::new()

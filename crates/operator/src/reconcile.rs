@@ -82,10 +82,10 @@ impl Reconciler {
         let snapshot = match self.index.get(key) {
             None => return Ok(AfterRound::End(ReconcileResult::REST)),
             Some(Lookup::Malformed(malformed, local)) => {
-                return self
-                    .report_malformed(&malformed, *local, term)
-                    .await
-                    .map(AfterRound::End);
+                let uid = malformed.metadata.uid.as_deref().unwrap_or_default();
+                let result = self.report_malformed(&malformed, *local, term).await?;
+                self.writer.withdraw_budget(Target { key, uid, term }).await?;
+                return Ok(AfterRound::End(result));
             }
             Some(Lookup::Job(snapshot)) => snapshot,
         };

@@ -159,7 +159,7 @@ impl Feeder {
                     "nodes may not be watched: pods of nodes that are down are not noticed ({error})"
                 );
             }
-            (Kind::Budget, Some(403)) if first => {
+            (Kind::Budget, Some(403 | 404)) if first => {
                 tracing::warn!(
                     "disruption budgets may not be watched: jobs get none, and `kubectl drain` does not wait for their \
                      checkpoints ({error})"

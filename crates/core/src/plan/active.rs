@@ -86,7 +86,7 @@ pub(super) fn plan(
             }
             record_phase(view, &mut status, phase, objection);
             children::plan(job, view, &mut assessment, &mut status, objection, &mut plan);
-            plan.at_once.extend(budget::correction(job, view));
+            budget::correct(job, view, &status, objection, &mut plan);
             let is_news = phase_before != Some(JobPhase::Running) && phase == JobPhase::Running;
             if is_news && !is_child(view.job) {
                 plan.events.push(all_running_event(job));

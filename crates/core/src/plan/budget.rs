@@ -1,36 +1,65 @@
 //! Plans the disruption budget of a job: it has one while it goes on and the operator sees when a
 //! node is about to go.
 
-use trainyard_api::{Reason, names};
+use std::time::Duration;
 
-use super::event;
+use trainyard_api::{Reason, TrainingJobStatus, names};
+
+use super::{Objection, Plan, event};
 use crate::disruption_budget;
 use crate::job::Job;
 use crate::model::{Action, JobEvent};
 use crate::view::{BudgetRow, Budgets, View};
 
+/// How often a budget is made anew. A policy of the cluster may change every one that is created.
+const REPLACE_INTERVAL: Duration = Duration::from_mins(1);
+
 /// Lets a job have its budget if it should, and no other.
-pub(super) fn correction(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {
+pub(super) fn correct(
+    job: &Job<'_>,
+    view: &View<'_>,
+    status: &TrainingJobStatus,
+    objection: Option<&Objection>,
+    plan: &mut Plan,
+) {
     let Some(budgets) = view.budgets else {
-        return Vec::new();
+        return;
     };
     let name = names::disruption_budget(job.name);
-    let wanted = is_wanted(job, view, budgets).then(|| disruption_budget::spec(job, view.settings));
+    let is_wanted = objection.is_none() && frees_nodes(status) && may_have_one(job, view, budgets);
+    let wanted = is_wanted.then(|| disruption_budget::spec(job, view.settings));
     let Some(wanted) = wanted.flatten() else {
-        return withdrawal(view);
+        plan.at_once.extend(withdrawal(view));
+        return;
     };
-    let is_right = |row: &BudgetRow| *row.name == *name && row.spec == wanted;
-    let mut actions = deletions(budgets, |row| !is_right(row));
+    let is_right = |row: &BudgetRow| *row.name == *name && disruption_budget::fulfils(&row.spec, &wanted);
+    let wrong = deletions(view, budgets, |row| !is_right(row));
+    replace(wrong, view, plan);
     // One that is about to be deleted still has the name.
     if budgets.own.is_empty() && !is_taken(budgets, &name) {
-        actions.push(Action::CreateBudget);
+        plan.at_once.push(Action::CreateBudget);
     }
-    actions
 }
 
-/// Takes all its budgets from a job.
+/// Deletes budgets that are to be made anew, unless one was a moment ago.
+fn replace(wrong: Vec<Action>, view: &View<'_>, plan: &mut Plan) {
+    let last = view.local.waits.budget_replaced_at;
+    let last = last.filter(|at| *at + REPLACE_INTERVAL > view.instant);
+    plan.waits.budget_replaced_at = last;
+    if wrong.is_empty() {
+        return;
+    }
+    if let Some(at) = last {
+        plan.wake_no_later(view.time_of(at + REPLACE_INTERVAL));
+    } else {
+        plan.waits.budget_replaced_at = Some(view.instant);
+        plan.at_once.extend(wrong);
+    }
+}
+
+/// Takes all its budgets from a job, and one that a former job of its name has left.
 pub(super) fn withdrawal(view: &View<'_>) -> Vec<Action> {
-    let deleted = view.budgets.map(|budgets| deletions(budgets, |_| true));
+    let deleted = view.budgets.map(|budgets| deletions(view, budgets, |_| true));
     deleted.unwrap_or_default()
 }
 
@@ -39,7 +68,7 @@ pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<JobEvent> {
     let budgets = view.budgets?;
     let name = names::disruption_budget(job.name);
     let is_missed = disruption_budget::spec(job, view.settings).is_some()
-        && budgets.sees_nodes
+        && budgets.sees_all
         && !has_foreign(job, view, budgets)
         && is_taken(budgets, &name);
     let message = || {
@@ -51,27 +80,38 @@ pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<JobEvent> {
     is_missed.then(|| event(true, Reason::OwnershipConflict, message()))
 }
 
+/// Returns true if pods leave nodes that are about to go. While all pods of a job start anew none
+/// is told to leave, and pods that find no node may make that last for ever.
+fn frees_nodes(status: &TrainingJobStatus) -> bool {
+    let restarts = status.restarts.as_ref();
+    let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
+    let scaling = status.scaling.as_deref();
+    let is_resized = scaling.is_some_and(|scaling| scaling.restarts_all() && !scaling.evades());
+    !starts_anew && !is_resized
+}
+
 /// An operator that does not see nodes would never free one, and evictions would be refused for
 /// ever. Pods of two budgets can't be evicted at all.
-fn is_wanted(job: &Job<'_>, view: &View<'_>, budgets: &Budgets) -> bool {
-    disruption_budget::may_need(job.object) && budgets.sees_nodes && !has_foreign(job, view, budgets)
+fn may_have_one(job: &Job<'_>, view: &View<'_>, budgets: &Budgets) -> bool {
+    disruption_budget::may_need(job.object) && budgets.sees_all && !has_foreign(job, view, budgets)
 }
 
 fn has_foreign(job: &Job<'_>, view: &View<'_>, budgets: &Budgets) -> bool {
-    let mut foreign = budgets.foreign.iter();
-    foreign.any(|row| disruption_budget::overlaps(row, job, view.settings))
+    disruption_budget::overlap(&budgets.foreign, job, view.settings)
 }
 
 fn is_taken(budgets: &Budgets, name: &str) -> bool {
     budgets.foreign.iter().any(|row| *row.name == *name)
 }
 
-fn deletions(budgets: &Budgets, is_deleted: impl Fn(&BudgetRow) -> bool) -> Vec<Action> {
-    let rows = budgets.own.iter();
-    let rows = rows.filter(|row| !row.terminating && is_deleted(row));
+fn deletions(view: &View<'_>, budgets: &Budgets, is_deleted: impl Fn(&BudgetRow) -> bool) -> Vec<Action> {
+    let job = view.job.metadata.name.as_deref().unwrap_or_default();
+    let left = budgets.foreign.iter();
+    let left = left.filter(|row| disruption_budget::is_left_by_namesake(row, job));
+    let rows = budgets.own.iter().filter(|row| is_deleted(row)).chain(left);
     let deletion = |row: &BudgetRow| Action::DeleteBudget {
         name: row.name.to_string(),
         uid: row.uid.to_string(),
     };
-    rows.map(deletion).collect()
+    rows.filter(|row| !row.terminating).map(deletion).collect()
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus, names};
 
-use super::{Objection, Plan, event, exec_right, finished};
+use super::{Objection, Plan, budget, event, exec_right, finished};
 use crate::build;
 use crate::immutable::forbidden_changes;
 use crate::job::Job;
@@ -24,8 +24,10 @@ pub(super) fn plan_rejected(view: &View<'_>, objection: &Objection) -> Plan {
     let leftovers = finished::clean(view, CleanPodPolicy::All)
         .into_iter()
         .filter(|action| phase == JobPhase::Pending && matches!(action, Action::DeletePod { .. }));
+    let mut at_once = Vec::from_iter(exec_right::withdrawal(view));
+    at_once.extend(budget::withdrawal(view));
     Plan {
-        at_once: Vec::from_iter(exec_right::withdrawal(view)),
+        at_once,
         status: write(old, status),
         after_status: leftovers.collect(),
         events: Vec::from_iter(events),

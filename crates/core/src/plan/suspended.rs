@@ -95,7 +95,8 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     }
 }
 
-/// Deletes nothing as long as pods that were told to leave save their work.
+/// Deletes nothing as long as pods that were told to leave save their work, not even the budget:
+/// nobody should evict them meanwhile.
 fn wait_for_leave(
     view: &View<'_>,
     resize: Resize,
@@ -114,7 +115,6 @@ fn wait_for_leave(
         .unwrap_or_default();
     status.scaling = resize.scaling.map(Box::new);
     let mut plan = Plan {
-        at_once: budget::withdrawal(view),
         status: write(view.job.status.as_ref(), status),
         events: first
             .then(|| event(false, Reason::Suspended, message))

@@ -476,9 +476,12 @@ impl World {
             }
             Action::CreateBudget => self.create_budget(),
             Action::DeleteBudget { name, uid } => {
-                let own = Arc::make_mut(&mut self.budgets.as_mut().unwrap().own);
-                assert!(own.iter().any(|row| *row.name == **name && *row.uid == **uid));
-                own.retain(|row| *row.uid != **uid);
+                let Budgets { own, foreign, .. } = self.budgets.as_mut().unwrap();
+                let is_deleted = |row: &BudgetRow| *row.name == **name && *row.uid == **uid;
+                assert!(own.iter().chain(&**foreign).any(is_deleted));
+                for rows in [own, foreign] {
+                    Arc::make_mut(rows).retain(|row| !is_deleted(row));
+                }
                 self.log.deleted_budgets += 1;
             }
             Action::DeleteJob => {
@@ -498,6 +501,7 @@ impl World {
             name: made.metadata.name.unwrap().into(),
             uid: uid.into(),
             terminating: false,
+            is_orphan: false,
             spec: made.spec.unwrap(),
         };
         let Budgets { own, foreign, .. } = self.budgets.as_mut().unwrap();

@@ -233,7 +233,7 @@ impl Call<'_> {
                 Ok(created())
             }
             ("eviction", &Method::POST) if kind.is_pod() => {
-                eviction::evict(&self.target, name, self.body)?;
+                eviction::evict(&self.target, name, self.body, self.query.dry_run)?;
                 Ok(created())
             }
             ("token", &Method::POST) if kind.is_service_account() => {

@@ -311,6 +311,11 @@ async fn an_eviction_respects_the_budget() {
             .0,
         200
     );
+    let path = "/api/v1/namespaces/default/pods/a/eviction?dryRun=All";
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}});
+    assert_eq!(send(&client, "POST", path, eviction).await.0, 201);
+    let asked = pods.get("a").await.unwrap();
+    assert!(asked.metadata.deletion_timestamp.is_none(), "it was only asked");
     pods.evict("a", &EvictParams::default()).await.unwrap();
     let evicted = pods.get("a").await.unwrap();
     assert!(evicted.metadata.deletion_timestamp.is_some());

@@ -11,16 +11,18 @@ use crate::slim::{Meta, SlimBudget, Version};
 
 impl Inner {
     /// The budgets that concern a job. `None` as long as they or nodes have not been listed, and
-    /// where budgets may not be.
+    /// where budgets may not be and the job has none that is known. Where budgets may not be listed
+    /// any more, those that are known are still deleted.
     pub(super) fn budgets_of(&self, owner: &Owner) -> Option<Budgets> {
         let scope = self.cursors.scope(Kind::Budget, &owner.key.namespace);
         let may_see_budgets = self.cursors.may_see(Kind::Budget, scope)?;
-        let sees_nodes = self.cursors.may_see(Kind::Node, 0)?;
+        let may_see_nodes = self.cursors.may_see(Kind::Node, 0)?;
         let foreign = self.foreign_budgets.get(&*owner.key.namespace);
-        may_see_budgets.then(|| Budgets {
+        let foreign = foreign.filter(|_| may_see_budgets);
+        (may_see_budgets || !owner.budgets.is_empty()).then(|| Budgets {
             own: owner.budgets.share(),
             foreign: foreign.map(Rows::share).unwrap_or_default(),
-            sees_nodes,
+            sees_all: may_see_budgets && may_see_nodes,
         })
     }
 
@@ -137,6 +139,9 @@ impl Inner {
 }
 
 fn is_concerned(owner: &Owner) -> bool {
-    let job = owner.job.as_ref().map(|entry| &entry.job);
-    matches!(job, Some(Job::Ok(job)) if may_need(job) || !owner.budgets.is_empty())
+    owner.job.as_ref().is_some_and(|entry| match &entry.job {
+        _ if !owner.budgets.is_empty() => true,
+        Job::Ok(job) => may_need(job),
+        Job::Malformed(_) => false,
+    })
 }

@@ -50,17 +50,24 @@ fn budgets_are_known_when_they_and_nodes_have_been_listed() {
     assert_eq!(known(&index), None);
     assert_eq!(list_budgets(&index, 5), [key("a")], "it can have its budget now");
     assert_eq!(known(&index), None, "nobody knows yet whether nodes are seen");
-    let sees_nodes = || snapshot(&index, "a").budgets.map(|budgets| budgets.sees_nodes);
+    let sees_all = || snapshot(&index, "a").budgets.map(|budgets| budgets.sees_all);
     assert_eq!(index.refused(Kind::Node, 0), [key("a")]);
-    assert_eq!(sees_nodes(), Some(false));
+    assert_eq!(sees_all(), Some(false));
     assert!(index.refused(Kind::Node, 0).is_empty(), "it is no news");
     assert_eq!(
         index.listed(Kind::Node, 0, Version(7), Instant::now()),
         [key("a")]
     );
-    assert_eq!(sees_nodes(), Some(true));
+    assert_eq!(sees_all(), Some(true));
     assert!(index.listed(Kind::Node, 0, Version(8), Instant::now()).is_empty());
-    assert!(index.refused(Kind::Budget, 0).is_empty());
+    index.apply_budget(budget("theirs", None, 9), Source::Watch);
+    assert_eq!(index.refused(Kind::Budget, 0), [key("a")]);
+    assert_eq!(
+        (known(&index), sees_all()),
+        (Some((vec!["a-drain".into()], vec![])), Some(false)),
+        "the job gives up the one that it has"
+    );
+    index.delete_budget(&budget("a-drain", OWN, 10).metadata);
     assert_eq!(known(&index), None, "what may not be watched is not known");
 }
 
@@ -138,4 +145,34 @@ fn budgets_of_another_namespace_or_job_do_not_concern_a_job() {
     elsewhere.metadata.namespace = "other".into();
     assert!(index.apply_budget(elsewhere, Source::Watch).is_empty());
     assert_eq!(known(&index), Some((vec![], vec![])));
+}
+
+#[test]
+fn one_without_an_owner_may_be_of_a_former_job() {
+    let index = running();
+    list_budgets(&index, 5);
+    let is_orphan = |name, labels, version| {
+        let mut budget = budget(name, None, version);
+        budget.metadata.labels = serde_json::from_value(labels).unwrap();
+        index.apply_budget(budget, Source::Watch);
+        let foreign = snapshot(&index, "a").budgets.unwrap().foreign;
+        foreign.iter().any(|row| *row.name == *name && row.is_orphan)
+    };
+    let ours = || json!({"app.kubernetes.io/managed-by": "trainyard", "trainyard.dev/job": "a"});
+    assert!(is_orphan("a-drain", ours(), 10));
+    assert!(!is_orphan("theirs", ours(), 11), "another name");
+    assert!(!is_orphan("a-drain", json!({"trainyard.dev/job": "a"}), 12));
+    assert!(!is_orphan("a-drain", Value::Null, 13));
+}
+
+#[test]
+fn a_job_that_can_not_be_read_hears_of_its_own_budgets() {
+    let index = running();
+    index.apply_budget(budget("a-drain", OWN, 10), Source::Watch);
+    let bad = json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "11"},
+        "spec": {"framework": {"name": "custom"}, "roles": "many"},
+    });
+    index.apply_job(JobObject::decode(&bad.to_string()).unwrap(), Source::Watch);
+    assert_eq!(list_budgets(&index, 5), [key("a")]);
 }

@@ -166,3 +166,26 @@ async fn a_job_that_has_ended_stays_so_though_it_can_not_be_read() {
         assert_eq!(operator.server.status()["phase"], written);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_can_not_be_read_loses_its_budget() {
+    for deleted_at in [Value::Null, json!("2026-01-02T03:04:05Z")] {
+        let operator = Operator::new();
+        let mut bad = job(1);
+        bad["spec"]["roles"] = json!("many");
+        bad["metadata"]["deletionTimestamp"] = deleted_at;
+        operator.apply(&bad);
+        let owners = json!([{"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "name": "a", "uid": "u1",
+            "controller": true}]);
+        for (name, uid) in [("a-drain", "ours"), ("other", "theirs")] {
+            let budget = json!({"metadata": {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": "6",
+                "ownerReferences": owners, "labels": {"trainyard.dev/job": "a"}}});
+            let budget = serde_json::from_str(&budget.to_string()).unwrap();
+            operator.reconciler.index.apply_budget(budget, Source::Watch);
+        }
+        operator.settle().await;
+        operator.settle().await;
+        let server = &operator.server;
+        assert_eq!((server.deletions(), server.count("DELETE a-drain")), (1, 1));
+    }
+}

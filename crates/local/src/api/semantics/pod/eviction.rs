@@ -18,7 +18,7 @@ use crate::budget;
 const MAX_DISRUPTED_PODS: usize = 2000;
 
 /// Deletes a pod, unless a disruption budget forbids it.
-pub(crate) fn evict(target: &Target<'_>, name: &str, body: &[u8]) -> Result<(), StatusError> {
+pub(crate) fn evict(target: &Target<'_>, name: &str, body: &[u8], dry_run: bool) -> Result<(), StatusError> {
     let eviction: Eviction = serde_json::from_slice(body)
         .map_err(|error| status::bad_request(format!("the body is no Eviction: {error}")))?;
     if eviction
@@ -32,6 +32,7 @@ pub(crate) fn evict(target: &Target<'_>, name: &str, body: &[u8]) -> Result<(), 
         ));
     }
     let mut removal = Removal::new(eviction.delete_options.unwrap_or_default())?;
+    removal.dry_run |= dry_run;
     let pod = target.stored(name)?;
     if needs_budget(&pod.object()) {
         spend_budget(target, &pod, removal.dry_run)?;
