@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -107,6 +108,11 @@ pub(crate) fn is_left_by_namesake(row: &BudgetRow, job: &str) -> bool {
 pub(crate) fn overlap(rows: &[BudgetRow], job: &Job<'_>, settings: &Settings) -> bool {
     !rows.is_empty() && covered(job, settings).any(|(position, role)| select_any(rows, job, position, role))
 }
+
+/// `kubectl drain` asks every 5 s for the eviction of a pod, by its name alone, until there is none
+/// or it is about to go. A new pod that had the name sooner would be asked for instead, on
+/// whichever node it is, and be refused for ever.
+pub(crate) const EVICTION_INTERVAL: SignedDuration = SignedDuration::from_secs(6);
 
 /// The roles whose pods leave in order when somebody cordons their node, by position.
 fn covered<'j>(job: &'j Job<'_>, settings: &Settings) -> impl Iterator<Item = (usize, &'j Role<'j>)> {

@@ -20,6 +20,7 @@ use trainyard_api::{JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, Sta
 pub(crate) use evade::{Evaded, still_leaving};
 use leave::Leave;
 
+use crate::disruption_budget::EVICTION_INTERVAL;
 use crate::indices;
 use crate::job::{ElasticRole, Job, retired_indices};
 use crate::members::Members;
@@ -290,8 +291,13 @@ impl<'a, 'b> Decision<'a, 'b> {
         }
         let last = status.and_then(|status| status.last_scale_time.as_ref());
         let refills = target > count && was_fitted;
+        // The place may be that of a pod that has left a node which is drained.
+        let pause = match self.job.drain_timeout_seconds {
+            Some(_) if refills => EVICTION_INTERVAL,
+            _ => COOL_DOWN,
+        };
         let due = self
-            .cool_until(last)
+            .cool_until(last, pause)
             .max(self.refill_due(target).filter(|_| refills));
         if let Some(due) = due {
             return Resize {
@@ -309,8 +315,8 @@ impl<'a, 'b> Decision<'a, 'b> {
     }
 
     /// Until when no other change begins, after one at a time.
-    fn cool_until(&self, last: Option<&Time>) -> Option<Timestamp> {
-        let due = last.and_then(|last| last.0.checked_add(COOL_DOWN).ok());
+    fn cool_until(&self, last: Option<&Time>, pause: SignedDuration) -> Option<Timestamp> {
+        let due = last.and_then(|last| last.0.checked_add(pause).ok());
         due.filter(|due| *due > self.view.now)
     }
 

@@ -13,6 +13,7 @@ use super::roles::{and_others, describe_replacement};
 use super::{Plan, cause, earliest, event, group, size};
 use crate::assess::incident::Incidents;
 use crate::assess::{Assessment, Ended, NewRestart, pod_deletion};
+use crate::disruption_budget::EVICTION_INTERVAL;
 use crate::group_restart::Beginning;
 use crate::job::Job;
 use crate::model::{Action, JobEvent, PodKey};
@@ -70,7 +71,10 @@ pub(super) fn count(
         // A replacement that the user asked for, by changing the template, has no backoff.
         let role = role.filter(|_| ended.end != End::TemplateChanged);
         let earlier = role.map_or(0, |role| replacements::add(&mut role.replaced, ended.key.index));
-        let not_before = restart::not_before(earlier, view.now);
+        let evaded = assessment.evaded.as_ref();
+        let is_evictable = ended.row.is_some_and(PodRow::has_ended);
+        let has_left = is_evictable && evaded.is_some_and(|evaded| evaded.pods.contains(&ended.key));
+        let not_before = restart::not_before(earlier, view.now).max(evictors_know(has_left, view.now));
         if not_before.is_none() {
             plan.after_status
                 .extend(match ended.row.filter(|_| !ended.is_deleted) {
@@ -142,6 +146,12 @@ fn limit(
     }
 }
 
+/// When whoever drains a node knows that pods have left it, and others may have their names.
+fn evictors_know(have_left: bool, now: Timestamp) -> Option<Timestamp> {
+    let known = now.checked_add(EVICTION_INTERVAL).ok();
+    known.filter(|_| have_left)
+}
+
 /// Lets all pods of some roles start anew. Once that is in the status, those that exist are of a
 /// former attempt, and are deleted at once.
 fn begin_group(
@@ -155,7 +165,8 @@ fn begin_group(
 ) {
     let first = assessment.roles.get(group.first.role);
     let earlier = first.and_then(|role| role.replaced.get(&group.first.index).copied());
-    let not_before = restart::not_before(earlier.unwrap_or_default(), view.now);
+    let not_before = restart::not_before(earlier.unwrap_or_default(), view.now)
+        .max(evictors_know(assessment.evaded.is_some(), view.now));
     plan.wake_at = earliest([plan.wake_at, not_before]);
     for (position, role) in assessment.roles.iter_mut().enumerate() {
         for key in job.keys_of(position).filter(|_| group.roles.contains(&position)) {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trainyard_api::{RestartPolicy, RestartedRole, ScalingStep};
 
-use super::{Decision, Resize, RestartStage, Scaling, parse};
+use super::{COOL_DOWN, Decision, Resize, RestartStage, Scaling, parse};
 use crate::members::Members;
 use crate::model::PodKey;
 use crate::requested_size::RequestedSize;
@@ -159,7 +159,7 @@ impl Decision<'_, '_> {
         let Some(wanted) = wanted.filter(|_| self.refusal().is_none()) else {
             return unchanged;
         };
-        match self.cool_until(scaling.since.as_ref()) {
+        match self.cool_until(scaling.since.as_ref(), COOL_DOWN) {
             None => self.begin_restart(wanted, RequestedSize::pending(self.view.job)),
             wake_at => Resize { wake_at, ..unchanged },
         }

@@ -117,8 +117,16 @@ fn taint(key: &str) -> NoticeCause {
     })
 }
 
-/// All have left, are deleted, and start anew elsewhere.
+/// All have left, are deleted, and start anew elsewhere, when `kubectl drain` has seen it.
 fn start_anew(world: &mut World) {
+    world.kubelets_remove();
+    world.reconcile();
+    let created = world.log.pods.len();
+    world.tick(5);
+    world.reconcile();
+    assert_eq!(world.log.pods.len(), created, "it asks every 5 s, by name");
+    world.tick(1);
+    world.reconcile();
     world.kubelets_remove();
     world.reconcile();
     world.run_all();
@@ -343,6 +351,15 @@ fn a_pod_that_trains_for_itself_leaves_alone() {
     report(&mut world, "mnist-worker-1", DrainState::CheckpointDone);
     world.reconcile();
     world.succeed("mnist-worker-1");
+    world.reconcile();
+    world.tick(5);
+    world.reconcile();
+    assert_eq!(
+        pods(&world),
+        "worker-0 worker-1 worker-2",
+        "who drains may evict it"
+    );
+    world.tick(1);
     world.reconcile();
     assert_eq!(pods(&world), "worker-0 worker-2");
     world.settle();
@@ -784,6 +801,8 @@ const RIGID: Script = |world, operate| {
     world.succeed_all();
     operate(world);
     world.kubelets_remove();
+    operate(world);
+    world.tick(6);
     operate(world);
     world.run_all();
     operate(world);

@@ -31,7 +31,7 @@ pub const TRAININGS: Scenarios = scenarios!(
 
 /// Counts until it is told to leave. It takes longer to say that it knows and to write its
 /// checkpoint than an operator in a hurry would wait.
-const WORKER: &str = "\
+pub const WORKER: &str = "\
 trap 'echo a signal came first; exit 9' TERM
 step=0
 until [ -e $TRAINYARD_DRAIN/leave ]; do step=$((step + 1)); sleep 0.1; done

@@ -2,15 +2,20 @@
 //!
 //! In a file of its own, since nobody else should lose a node.
 
+mod drained;
+
 use serde_json::{Value, json};
 use trainyard_testkit::cluster::Cluster;
-use trainyard_testkit::lab::{Lab, Role, Scenarios, job};
+use trainyard_testkit::lab::{Image, Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
+
+use self::drained::a_drain_waits_until_pods_have_saved_their_work_and_succeeds;
 
 pub const SCENARIOS: Scenarios = scenarios!(
     "nodes",
-    &[],
+    &[Image::AGENT],
     [
+        a_drain_waits_until_pods_have_saved_their_work_and_succeeds,
         what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for,
         what_leaves_a_drained_node_in_good_order_has_not_done_its_work,
         what_ran_on_a_node_that_is_rebooted_did_not_fail,
@@ -90,12 +95,18 @@ struct Drained<'a> {
 }
 
 impl<'a> Drained<'a> {
-    fn node(lab: &'a Lab, node: &'a str) -> Self {
-        let cluster = lab.cluster();
+    fn node(cluster: &'a Cluster, node: &'a str, jobs: &str) -> Self {
         let drained = Self { cluster, node };
         // Only what is of this test: the pods of others stay.
-        let selector = "trainyard.dev/job in (mover, once)";
-        let arguments = ["drain", node, "--force", "--pod-selector", selector];
+        let selector = format!("trainyard.dev/job in ({jobs})");
+        let arguments = [
+            "drain",
+            node,
+            "--force",
+            "--delete-emptydir-data",
+            "--pod-selector",
+            &selector,
+        ];
         cluster.kubectl(&arguments, None).unwrap();
         drained
     }
@@ -140,7 +151,7 @@ fn what_leaves_a_drained_node_in_good_order_has_not_done_its_work() {
     let there = |pod: &str| lab.get(&format!("pod {pod}"))["spec"]["nodeName"] == *node;
     assert!(there("mover-worker-0") && there("mover-worker-1") && there("once-worker-0"));
 
-    let _drained = Drained::node(&lab, &node);
+    let _drained = Drained::node(lab.cluster(), &node, "mover, once");
     let moved = lab.until("both run again elsewhere", || {
         let job = lab.get("tj mover");
         let status = &job["status"];
