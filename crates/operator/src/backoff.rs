@@ -16,7 +16,7 @@ pub(crate) const WATCH_BACKOFF: Backoff = Backoff {
 /// A watch of kube's that fails later than this after it was tried again was served.
 const SERVED_AFTER: Duration = Duration::from_secs(1);
 
-/// [`WATCH_BACKOFF`] for watches of kube's, whose own waits for up to 30 s.
+/// `WATCH_BACKOFF` for watches of kube's, whose own waits for up to 30 s.
 #[derive(Debug, Default)]
 pub struct WatchBackoff {
     failures: u32,
