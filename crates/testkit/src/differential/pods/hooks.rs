@@ -21,6 +21,8 @@ pub(super) fn pods() -> Vec<SmallPod> {
     let before = |script: &str, hooked: &str| with(main(script), &hook("preStop", hooked));
     let long = || ready_when_trapped(main(LONG_RUNNING));
     let long_before = |hooked: &str| ready_when_trapped(before(LONG_RUNNING, hooked));
+    // A runtime may take seconds to start a hook where many pods share a processor.
+    let patient = json!({"terminationGracePeriodSeconds": 30});
     vec![
         pod("after-start", after(LONG_RUNNING, "true")).until(Until::Ready),
         pod(
@@ -38,19 +40,25 @@ pub(super) fn pods() -> Vec<SmallPod> {
             &json!({"restartPolicy": "Always"}),
         )
         .until(Until::Waits("CrashLoopBackOff")),
-        pod("before-stop", long_before(&format!("echo bye {REPORT}"))).until(deleted),
-        pod("before-stop-fails", long_before("exit 1")).until(deleted),
+        pod_with(
+            "before-stop",
+            long_before(&format!("echo bye {REPORT}")),
+            &patient,
+        )
+        .until(deleted),
+        pod_with("before-stop-fails", long_before("exit 1"), &patient).until(deleted),
         pod("before-stop-is-too-slow", long_before("sleep 100")).until(deleted),
         pod(
             "before-stop-not-at-its-own-end",
             before("sleep 1", &format!("echo bye {REPORT}")),
         ),
-        pod(
+        pod_with(
             "before-stop-sleeps",
             with(
                 long(),
                 &json!({"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}),
             ),
+            &patient,
         )
         .until(deleted),
         pod("deleted", long()).until(deleted),
