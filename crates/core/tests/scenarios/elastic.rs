@@ -131,6 +131,9 @@ fn every_step_is_in_the_status() {
     assert_eq!(step(&world), ScalingStep::Requested, "one of two");
     report(&mut world, "mnist-worker-3", DrainState::CheckpointDone);
     world.reconcile_for_a_second();
+    assert_eq!(step(&world), ScalingStep::Requested, "they may leave soon");
+    world.tick(9);
+    world.reconcile();
     assert_eq!(step(&world), ScalingStep::Acknowledged);
     let scaling = world.status().scaling.unwrap();
     assert_eq!(scaling.acknowledged.as_deref(), Some("2-3"));
@@ -142,7 +145,7 @@ fn every_step_is_in_the_status() {
     world.reconcile();
     assert_eq!(pods(&world), "0 1 2 3");
     report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
-    world.reconcile();
+    world.reconcile_for_a_second();
     assert_eq!(step(&world), ScalingStep::CheckpointDone);
 }
 
@@ -244,6 +247,8 @@ fn a_change_costs_six_writes_and_one_for_each_pod() {
             world.reconcile();
         }
     }
+    world.tick(1);
+    world.reconcile();
     assert_eq!(world.status().scaling.unwrap().step, ScalingStep::CheckpointDone);
     for pod in &leaving {
         world.succeed(pod);
@@ -312,10 +317,12 @@ fn who_does_not_leave_in_time_is_deleted() {
     scale(&mut world, 2);
     world.reconcile();
     report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
-    let plan = world.reconcile_for_a_second();
+    world.reconcile();
+    world.tick(10);
+    let plan = world.reconcile();
     let deadline = world.status().scaling.unwrap().deadline.unwrap().0;
     assert_eq!(plan.wake_at(), Some(deadline));
-    world.tick(58);
+    world.tick(49);
     world.reconcile();
     assert_eq!(pods(&world), "0 1 2");
     world.tick(1);
