@@ -17,7 +17,9 @@ use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::{AcceptedRole, JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, StartAt, TrainingJobStatus};
+use trainyard_api::{
+    AcceptedRole, JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, StartAt, TrainingJobStatus,
+};
 
 pub(crate) use evade::{Evaded, still_leaving};
 use leave::Leave;
@@ -131,7 +133,9 @@ pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Sizes {
         Some(resize) if job.elastic.is_some_and(|elastic| elastic.role == position) => resize.members.clone(),
         _ => {
             let size = roles::decide(job, view, (position, role));
-            waits_for = waits_for.take().or_else(|| Some(describe_wait(role, size.waits_for?)));
+            waits_for = waits_for
+                .take()
+                .or_else(|| Some(describe_wait(role, size.waits_for?)));
             size.members
         }
     };
@@ -144,7 +148,10 @@ pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Sizes {
 }
 
 fn describe_wait(role: &Role<'_>, pod: &PodRow) -> String {
-    format!("The role {} gets {} pods when {} is deleted.", role.name, role.target, pod.name)
+    format!(
+        "The role {} gets {} pods when {} is deleted.",
+        role.name, role.target, pod.name
+    )
 }
 
 /// The pods that a role had when the job's spec was last accepted.

@@ -158,8 +158,7 @@ impl Metrics {
         let help = "How long jobs did not run because of an incident";
         registry.register("incident_seconds", help, incident_seconds.clone());
         let drain_seconds = Histograms::new_with_constructor(drain_seconds);
-        let help =
-            "How long pods that were told to leave took, until nobody waited for any of them, by why they left";
+        let help = "How long pods that were told to leave took, until nobody waited for any of them, by why they left";
         registry.register("drain_seconds", help, drain_seconds.clone());
         let drain_steps_lost = Histograms::new_with_constructor(drain_steps_lost);
         let help = "Steps done since the last checkpoint when all pods of a job had left, by why they left";

@@ -57,7 +57,9 @@ fn delete_surplus(job: &Job<'_>, view: &View<'_>, plan: &mut Plan) {
     let surplus = view.pods.iter().filter(|row| job.key(&row.name).is_none());
     let mut rows: Vec<&PodRow> = surplus.collect();
     rows.sort_by_key(|row| Reverse((row.name.len(), &*row.name)));
-    let deletions = rows.into_iter().filter_map(|row| pod_deletion(row, view.node(row)));
+    let deletions = rows
+        .into_iter()
+        .filter_map(|row| pod_deletion(row, view.node(row)));
     if scaling::is_resized(job, view) {
         // The status is written first: if the role grows again, these pods must not count as lost.
         plan.after_status.extend(deletions);

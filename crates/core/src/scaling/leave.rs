@@ -136,11 +136,7 @@ impl<'a> Leave<'a, '_> {
         LeaveState {
             reached,
             scaling: Scaling {
-                step: if is_over {
-                    ScalingStep::Restarting
-                } else {
-                    reached
-                },
+                step: if is_over { ScalingStep::Restarting } else { reached },
                 roles,
                 ..scaling.clone()
             },

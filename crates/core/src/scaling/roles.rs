@@ -20,7 +20,11 @@ pub(super) struct RoleSize<'a> {
 }
 
 /// Decides which pods a role has from now on that is not elastic.
-pub(super) fn decide<'a>(job: &Job<'_>, view: &View<'a>, (position, role): (usize, &Role<'_>)) -> RoleSize<'a> {
+pub(super) fn decide<'a>(
+    job: &Job<'_>,
+    view: &View<'a>,
+    (position, role): (usize, &Role<'_>),
+) -> RoleSize<'a> {
     let before = role.members.end();
     if role.target <= before {
         return RoleSize {
@@ -30,7 +34,10 @@ pub(super) fn decide<'a>(job: &Job<'_>, view: &View<'a>, (position, role): (usiz
     }
     let rows: HashMap<&str, &'a PodRow> = view.pods.iter().map(|row| (&*row.name, row)).collect();
     let leaving = (before..role.target).find_map(|index| {
-        let row = *rows.get(&*job.pod_name(PodKey { role: position, index }))?;
+        let row = *rows.get(&*job.pod_name(PodKey {
+            role: position,
+            index,
+        }))?;
         (row.terminating || row.has_ended()).then_some((index, row))
     });
     RoleSize {

@@ -150,10 +150,7 @@ fn a_size_that_was_objected_to_counts_once_it_is_accepted(
         "it is objected to"
     );
     // What stands in the way of a pod may be seen only when it is created, which is decided before.
-    assert_eq!(
-        world.status().accepted.rules.unwrap().roles[1].replicas,
-        decided
-    );
+    assert_eq!(world.status().accepted.rules.unwrap().roles[1].replicas, decided);
     lift(&mut world);
     world.settle();
     assert_eq!((world.phase(), world.pods.len()), (Some(Running), 4));
@@ -254,7 +251,11 @@ fn a_pod_on_its_way_out_is_none_of_a_role_that_grows_again(
         "All roles run. The role worker gets 6 pods when mnist-worker-3 is deleted."
     );
     assert_eq!(world.status().ready.as_deref(), Some("3/3"));
-    assert_eq!(world.log.pods.len(), 4, "those of higher indices have higher ranks");
+    assert_eq!(
+        world.log.pods.len(),
+        4,
+        "those of higher indices have higher ranks"
+    );
     // However it ends.
     world.fail("mnist-worker-3", 1);
     world.reconcile();
