@@ -180,9 +180,8 @@ pub(crate) fn is_resized(job: &Job<'_>, view: &View<'_>) -> bool {
 pub(crate) fn adds_members(before: &TrainingJobStatus, now: &TrainingJobStatus) -> bool {
     let of = |role: &AcceptedRole| members_of(role.replicas, role.members.as_deref());
     let roles = |status: &TrainingJobStatus| -> Vec<(String, Members)> {
-        let rules = status.accepted.rules.iter();
-        let roles = rules.flat_map(|rules| &rules.roles);
-        roles.map(|role| (role.name.clone(), of(role))).collect()
+        let accepted = status.accepted.rules.iter().flat_map(|rules| &rules.roles);
+        accepted.map(|role| (role.name.clone(), of(role))).collect()
     };
     let former: HashMap<String, Members> = roles(before).into_iter().collect();
     let is_new = |(name, members): (String, Members)| {
