@@ -796,7 +796,7 @@ fn what_a_drain_has_cost_is_counted_though_others_still_join() {
         seconds: Some(7),
         ..DrainSummary::default()
     };
-    assert_eq!(world.log.drains, [expected.clone()]);
+    assert_eq!(world.log.drains, std::slice::from_ref(&expected));
     let told: Vec<&str> = world.log.events.iter().map(|event| &*event.message).collect();
     assert!(
         told.contains(&"c is cordoned: 1 have saved their work."),
@@ -842,7 +842,7 @@ fn what_a_suspension_has_cost_is_counted(
         forced,
         steps_lost: Some(2),
     };
-    assert_eq!(world.log.drains, [expected.clone()]);
+    assert_eq!(world.log.drains, std::slice::from_ref(&expected));
     world.kubelets_remove();
     world.settle();
     assert_eq!(world.phase(), Some(Suspended));
