@@ -16,12 +16,12 @@ use crate::deduce::Tally;
 use crate::depends;
 use crate::group_restart::{Beginning, Underway};
 use crate::indices;
-use crate::job::{Job, Role, members_of};
+use crate::job::{Job, Role};
 use crate::members::Members;
 use crate::model::{Action, Awaited, PodKey};
 use crate::replacements;
 use crate::restart::{self, End};
-use crate::scaling::{self, Evaded, RestartStage};
+use crate::scaling::{self, Evaded, RestartStage, accepted_members};
 use crate::status::{given_up, time};
 use crate::view::{NodeState, PodPhase, PodRow, Trouble, View};
 
@@ -482,7 +482,6 @@ impl<'a> RoleAssessor<'a, '_> {
             // A pod that has succeeded and still exists may end in any way.
             _ if self.this.done.contains(&key.index) => self.this.tally.succeeded += 1,
             _ if row.terminating && self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
-            _ if row.terminating && !self.accepted_members.contains(key.index) => self.add_returning(row),
             _ if row.terminating && self.leaving.contains(&key.index) => self.this.tally.terminating += 1,
             // The agent in the pod has said that the dependency failed, so a replacement would not
             // help.
@@ -524,19 +523,6 @@ impl<'a> RoleAssessor<'a, '_> {
                 self.this.final_ends.push(ended);
             }
         }
-    }
-
-    /// Counts a pod that was deleted because its role shrank, and that the role needs again. How it
-    /// ends does not count.
-    fn add_returning(&mut self, row: &'a PodRow) {
-        self.this.tally.terminating += 1;
-        self.assessment.replacing.push(PendingReplacement {
-            pod: row.name.to_string(),
-            uid: row.uid.to_string(),
-            not_before: None,
-            cause: None,
-            leaving: false,
-        });
     }
 
     /// Counts a pod that somebody else deletes before it has ended. A pod that had not started
@@ -625,21 +611,6 @@ pub(crate) fn count_replaced(tally: &mut Tally, ended: &Ended<'_>) {
     } else {
         tally.replacing += 1;
     }
-}
-
-/// The pods that a role had when the job's spec was last accepted.
-pub(crate) fn accepted_members(view: &View<'_>, role: &Role<'_>) -> Members {
-    let accepted = view
-        .job
-        .status
-        .as_ref()
-        .and_then(|status| status.accepted.rules.as_ref());
-    let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
-    let before = roles.find(|before| before.name == role.name);
-    before.map_or_else(
-        || role.members.clone(),
-        |before| members_of(before.replicas, before.members.as_deref()),
-    )
 }
 
 /// The deletion of a pod. `None` if the pod is terminating already and its node can finish that.

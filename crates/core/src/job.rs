@@ -25,7 +25,7 @@ use crate::model::{Awaited, PodKey};
 
 pub(crate) use attempt::attempt_of;
 pub use elastic::ElasticRole;
-pub(crate) use elastic::{members_of, recorded_members, retired_indices};
+pub(crate) use elastic::{first_size, members_of, recorded_members, retired_indices};
 pub use env::Env;
 pub use framework::{
     Contribution, Directory, Elasticity, Environment, ExtraService, File, Files, Framework, Port, Ports,
@@ -91,8 +91,11 @@ impl fmt::Debug for Job<'_> {
 pub struct Role<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its pods, by their indices; at least one.
+    /// Its pods, by their indices. While the job runs, those that the status has: `scaling` alone
+    /// decides whether it has others from now on.
     pub members: Members,
+    /// How many pods the spec gives it.
+    pub target: i32,
     /// The pod of each replica.
     pub template: &'a PodTemplateSpec,
     /// A hash of it, where pods that were made from another are replaced while the job runs.
@@ -183,9 +186,9 @@ impl<'a> Job<'a> {
         self.roles.iter().enumerate().find(|(_, role)| role.name == name)
     }
 
-    /// Gives the elastic role these pods.
-    pub(crate) fn set_members(&mut self, members: Members) {
-        if let Some(role) = self.elastic.and_then(|elastic| self.roles.get_mut(elastic.role)) {
+    /// Gives the roles these pods, by their positions.
+    pub(crate) fn set_members(&mut self, members: Vec<Members>) {
+        for (role, members) in self.roles.iter_mut().zip(members) {
             role.members = members;
         }
     }

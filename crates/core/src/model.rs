@@ -63,10 +63,38 @@ impl ForcedRemoval {
     }
 }
 
+/// Why pods were told to leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DrainCause {
+    /// The elastic role has fewer pods.
+    #[default]
+    Scale,
+    /// All pods of a rigid job start anew with another size.
+    Restart,
+    /// Their node is about to go, or one of them is taken away and the others can't go on.
+    Disruption,
+    /// The job is suspended.
+    Suspend,
+}
+
+impl DrainCause {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Scale => "Scale",
+            Self::Restart => "Restart",
+            Self::Disruption => "Disruption",
+            Self::Suspend => "Suspend",
+        }
+    }
+}
+
 /// What has become of pods that were told to leave, as a status tells it. It is counted when that
 /// status is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainSummary {
+    /// Why they were told.
+    pub cause: DrainCause,
     /// How long the drain took, if it is over.
     pub seconds: Option<i64>,
     /// How many pods are deleted while they run.

@@ -14,7 +14,9 @@ use trainyard_api::{
 use crate::admission;
 use crate::defaults;
 use crate::dialect;
-use crate::job::{Common, ElasticRole, Framework, Job, Role, attempt_of, members_of, recorded_members};
+use crate::job::{
+    Common, ElasticRole, Framework, Job, Role, attempt_of, first_size, members_of, recorded_members,
+};
 use crate::members::Members;
 use crate::model::Awaited;
 use crate::passed_on::PassedOn;
@@ -47,7 +49,8 @@ impl<'a> Job<'a> {
 
     /// Returns true if all of the job could be read and its pods have distinct names.
     fn is_complete(&self) -> bool {
-        let has_pods = |role: &Role<'_>| (1..=MAX_REPLICAS).contains(&role.replicas());
+        let is_size = |size: i32| (1..=MAX_REPLICAS).contains(&size);
+        let has_pods = |role: &Role<'_>| is_size(role.replicas()) && is_size(role.target);
         !self.roles.is_empty()
             && self.roles.len() == self.object.spec.roles.len()
             && self.roles.iter().all(has_pods)
@@ -64,11 +67,16 @@ impl<'a> Job<'a> {
             .enumerate()
             .filter_map(|(position, role)| {
                 let elastic = elastic.filter(|elastic| elastic.role == position);
-                let members = match elastic {
-                    Some(elastic) => recorded_members(object, &role.name, elastic.spec),
-                    None => Members::first(role.replicas.unwrap_or(1)),
+                let (target, first) = match elastic {
+                    Some(elastic) => (elastic.spec.replicas, first_size(elastic.spec)),
+                    None => (role.replicas.unwrap_or(1), role.replicas.unwrap_or(1)),
                 };
-                Role::parse(framework, role, members, &names)
+                let members = recorded_members(object, &role.name);
+                Some(Role {
+                    members: members.unwrap_or_else(|| Members::first(first)),
+                    target,
+                    ..Role::parse(framework, role, &names)?
+                })
             })
             .map(|role| Role {
                 rolls_to: object.rolls().then(|| template_hash(role.template)),
@@ -171,9 +179,13 @@ fn have_distinct_names(object: &TrainingJob, roles: &[Role<'_>]) -> bool {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let mut names_so_far = HashSet::new();
     roles.iter().all(|role| {
-        let longest = dialect::pod_name(dialect, name, role.name, role.members.end() - 1);
+        let (end, most) = (
+            role.members.end().max(role.target),
+            role.replicas().max(role.target),
+        );
+        let longest = dialect::pod_name(dialect, name, role.name, end - 1);
         // Pods without an index would all have the same name.
-        let are_distinct = role.replicas() <= 1 || !dialect::is_single(dialect, role.name);
+        let are_distinct = most <= 1 || !dialect::is_single(dialect, role.name);
         let fits = role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME;
         are_distinct && fits && names_so_far.insert(role.name)
     })
@@ -237,6 +249,7 @@ impl<'a> Role<'a> {
         Self {
             name: &rules.name,
             members: members_of(rules.replicas.clamp(0, MAX_REPLICAS), rules.members.as_deref()),
+            target: rules.replicas.clamp(0, MAX_REPLICAS),
             template,
             rolls_to: None,
             pod,
@@ -254,7 +267,7 @@ impl<'a> Role<'a> {
     }
 
     /// `None` only for a template without containers, which validation has refused before.
-    fn parse(framework: &Framework, role: &'a RoleSpec, members: Members, names: &[&str]) -> Option<Self> {
+    fn parse(framework: &Framework, role: &'a RoleSpec, names: &[&str]) -> Option<Self> {
         let pod = role.template.spec.as_ref()?;
         let main = match &role.container {
             Some(name) => pod.containers.iter().find(|container| container.name == *name)?,
@@ -262,7 +275,8 @@ impl<'a> Role<'a> {
         };
         Some(Self {
             name: &role.name,
-            members,
+            members: Members::first(0),
+            target: 0,
             template: &role.template,
             rolls_to: None,
             pod,

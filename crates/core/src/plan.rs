@@ -234,19 +234,17 @@ fn decide(view: &View<'_>) -> Plan {
     if job.is_suspended() || suspended::has_leftovers(view) {
         return suspended::plan(Some(&parsed), view, None);
     }
-    let resize = scaling::decide(&parsed, view);
-    if let Some(resize) = &resize {
-        parsed.set_members(resize.members.clone());
-    }
+    let mut sizes = scaling::decide(&parsed, view);
+    parsed.set_members(std::mem::take(&mut sizes.members));
     let conflict = objections::ownership_conflict(&parsed, view);
-    let plan = active::plan(&parsed, view, resize.as_ref(), conflict.as_ref());
+    let plan = active::plan(&parsed, view, Some(&sizes), conflict.as_ref());
     // A job whose pods all exist goes on, even if they could not be created now.
     let needs_secret = || creates(&plan) || objections::has_unmounted_pods(view);
     let objection = objections::unsupported(&parsed, view)
         .filter(|_| creates(&plan))
         .or_else(|| objections::secret_missing(&parsed, view).filter(|_| needs_secret()));
     match objection {
-        Some(objection) => active::plan(&parsed, view, resize.as_ref(), Some(&objection)),
+        Some(objection) => active::plan(&parsed, view, Some(&sizes), Some(&objection)),
         None => plan,
     }
 }

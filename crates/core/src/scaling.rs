@@ -1,28 +1,32 @@
-//! How many pods an elastic role has, and which: the one place that decides it.
+//! How many pods every role of a job has, and which: the one place that decides it.
 //!
-//! A change of size is recorded in the status before anything is done. Pods that join are created
-//! then. Pods that leave are told, and stay members of the role until they have left or their time
-//! is over; only then are they deleted. While one change is under way no other begins.
+//! A change is recorded in the status before anything is done. Pods that join are created then.
+//! Pods that leave an elastic role are told, and stay members of the role until they have left or
+//! their time is over; only then are they deleted. While one change is under way no other begins.
 //!
-//! Where the framework is rigid, all pods of the job leave and start anew: see `rigid`.
+//! Where the framework is rigid, all pods of the job leave and start anew: see `rigid`. Of roles
+//! that are not elastic, see `roles`.
 
 mod evade;
 mod leave;
 mod rigid;
+mod roles;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::{JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, StartAt, TrainingJobStatus};
+use trainyard_api::{
+    AcceptedRole, JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, StartAt, TrainingJobStatus,
+};
 
 pub(crate) use evade::{Evaded, still_leaving};
 use leave::Leave;
 
 use crate::disruption_budget::EVICTION_INTERVAL;
 use crate::indices;
-use crate::job::{ElasticRole, Job, retired_indices};
+use crate::job::{ElasticRole, Job, Role, members_of, retired_indices};
 use crate::members::Members;
 use crate::model::{ForcedRemoval, PodKey};
 use crate::requested_size::RequestedSize;
@@ -34,6 +38,18 @@ use crate::view::{NodeState, PodPhase, PodRow, View};
 /// change: every change makes most trainings begin a new round.
 const COOL_DOWN: SignedDuration = SignedDuration::from_secs(2);
 
+/// The pods that the roles of a job have from now on.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    /// Those of each role, by its position.
+    pub members: Vec<Members>,
+    /// The change of the elastic role, and pods that leave nodes which are about to go. `None` if
+    /// the job is not elastic and has none of these.
+    pub resize: Option<Resize>,
+    /// What keeps a role from having as many pods as its spec says.
+    pub waits_for: Option<String>,
+}
+
 /// The pods that the elastic role of a job has from now on, and the change that is under way.
 #[derive(Debug)]
 pub(crate) struct Resize {
@@ -43,6 +59,9 @@ pub(crate) struct Resize {
     pub target: Option<i32>,
     /// The change that is done with this plan.
     pub finished: Option<Scaling>,
+    /// The change of whose pods all have left with this plan, or are not waited for any more, and
+    /// how far those came that were there until now.
+    pub drained: Option<Scaling>,
     /// Why the size stays as it is although the target has changed.
     pub refused: Option<String>,
     /// The request that is carried out with this plan.
@@ -68,6 +87,7 @@ impl Resize {
             scaling: None,
             target: None,
             finished: None,
+            drained: None,
             refused: None,
             fulfilled: None,
             forced: BTreeMap::new(),
@@ -105,9 +125,74 @@ fn parse(text: Option<&str>) -> BTreeSet<i32> {
     indices::parse(text.unwrap_or_default(), i32::MAX)
 }
 
-/// Decides about the size of a job, and about pods on nodes that are about to go. `None` if the job
-/// is not elastic and has none of these.
-pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
+/// Decides which pods every role of a job has, and about pods on nodes that are about to go.
+pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Sizes {
+    let resize = resize(job, view);
+    let mut waits_for = None;
+    let of_role = |(position, role): (usize, &Role<'_>)| match &resize {
+        Some(resize) if job.elastic.is_some_and(|elastic| elastic.role == position) => resize.members.clone(),
+        _ => {
+            let size = roles::decide(job, view, (position, role));
+            waits_for = waits_for
+                .take()
+                .or_else(|| Some(describe_wait(role, size.waits_for?)));
+            size.members
+        }
+    };
+    let members = job.roles.iter().enumerate().map(of_role).collect();
+    Sizes {
+        members,
+        resize,
+        waits_for,
+    }
+}
+
+fn describe_wait(role: &Role<'_>, pod: &PodRow) -> String {
+    format!(
+        "The role {} gets {} pods when {} is deleted.",
+        role.name, role.target, pod.name
+    )
+}
+
+/// The pods that a role had when the job's spec was last accepted.
+pub(crate) fn accepted_members(view: &View<'_>, role: &Role<'_>) -> Members {
+    let accepted = view
+        .job
+        .status
+        .as_ref()
+        .and_then(|status| status.accepted.rules.as_ref());
+    let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
+    let before = roles.find(|before| before.name == role.name);
+    before.map_or_else(
+        || role.members.clone(),
+        |before| members_of(before.replicas, before.members.as_deref()),
+    )
+}
+
+/// Returns true if a role has other pods than the status says.
+pub(crate) fn is_resized(job: &Job<'_>, view: &View<'_>) -> bool {
+    job.roles
+        .iter()
+        .any(|role| accepted_members(view, role) != role.members)
+}
+
+/// Returns true if a role has pods in a status that it did not have in the one before.
+pub(crate) fn adds_members(before: &TrainingJobStatus, now: &TrainingJobStatus) -> bool {
+    let of = |role: &AcceptedRole| members_of(role.replicas, role.members.as_deref());
+    let roles = |status: &TrainingJobStatus| -> Vec<(String, Members)> {
+        let accepted = status.accepted.rules.iter().flat_map(|rules| &rules.roles);
+        accepted.map(|role| (role.name.clone(), of(role))).collect()
+    };
+    let former: HashMap<String, Members> = roles(before).into_iter().collect();
+    let is_new = |(name, members): (String, Members)| {
+        let former = former.get(&name);
+        former.is_some_and(|former| members.iter().any(|index| !former.contains(index)))
+    };
+    roles(now).into_iter().any(is_new)
+}
+
+/// Decides about the size of an elastic job, and about pods on nodes that are about to go.
+fn resize(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
     if let Some(resize) = evade::decide(job, view) {
         return Some(resize);
     }
@@ -143,7 +228,7 @@ pub(crate) fn refusal(job: &Job<'_>, view: &View<'_>) -> Option<String> {
 }
 
 /// Has all pods of a job leave in order before it is suspended, if they were made to. `None` if
-/// nobody is waited for, or not any more.
+/// nobody is waited for; without `scaling` if that is over with this plan.
 pub(crate) fn leave_all(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
     if job.elastic.is_none() && job.drain_timeout_seconds.is_none() {
         return None;
@@ -158,8 +243,11 @@ pub(crate) fn leave_all(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
         }),
         Some(scaling) if RestartStage::of(scaling) == Some(RestartStage::Leaving) => {
             let state = leave.watch(scaling);
-            (!state.is_over).then_some(Resize {
-                scaling: Some(state.scaling),
+            let drained = state.drained();
+            Some(Resize {
+                scaling: (!state.is_over).then_some(state.scaling),
+                drained,
+                forced: state.forced,
                 unacknowledged_since: state.unacknowledged_since,
                 wake_at: state.wake_at,
                 ..unchanged
@@ -532,7 +620,7 @@ impl<'a, 'b> Decision<'a, 'b> {
         };
         let has_left = |index: i32| {
             let row = self.row(index);
-            row.is_none_or(|row| row.has_ended() || row.phase == PodPhase::Pending)
+            row.is_none_or(|row| self.leave.has_left(self.elastic.role, row))
         };
         let is_over = |index: i32| until(index).is_none_or(|until| until <= self.view.now);
         let members = self
@@ -551,17 +639,24 @@ impl<'a, 'b> Decision<'a, 'b> {
         });
         let forced = forced.collect();
         let staying = || victims.iter().filter(|index| members.contains(**index));
-        let step = if staying().all(|index| checkpointed.contains(index)) {
+        let is_done = staying().next().is_none();
+        // At the end, how far those came that leave last.
+        let last = || victims.iter().filter(|index| self.members.contains(**index));
+        let all_in = |set: &BTreeSet<i32>| {
+            if is_done {
+                last().all(|index| set.contains(index))
+            } else {
+                staying().all(|index| set.contains(index))
+            }
+        };
+        let step = if all_in(&checkpointed) {
             ScalingStep::CheckpointDone
-        } else if staying().all(|index| acknowledged.contains(index)) {
+        } else if all_in(&acknowledged) {
             ScalingStep::Acknowledged
         } else {
             ScalingStep::Requested
         };
-        let (is_done, wake_at) = (
-            staying().next().is_none(),
-            staying().filter_map(|index| until(*index)).min(),
-        );
+        let wake_at = staying().filter_map(|index| until(*index)).min();
         let is_silent = staying().any(|index| !acknowledged.contains(index));
         let scaling = Scaling {
             step,
@@ -569,6 +664,7 @@ impl<'a, 'b> Decision<'a, 'b> {
             checkpointed: indices::format(&checkpointed),
             ..scaling.clone()
         };
+        let drained = is_done.then(|| scaling.clone());
         if is_done && !self.have_joined(&scaling) {
             // The places of those that have left are still to be taken.
             return Resize {
@@ -581,13 +677,15 @@ impl<'a, 'b> Decision<'a, 'b> {
                     checkpointed: None,
                     ..scaling
                 }),
+                drained,
                 forced,
                 ..self.unchanged()
             };
         }
         Resize {
             members,
-            finished: is_done.then(|| scaling.clone()),
+            finished: drained.clone(),
+            drained,
             fulfilled: scaling.request.clone().filter(|_| is_done),
             scaling: (!is_done).then_some(scaling),
             forced,

@@ -132,10 +132,16 @@ fn successes(status: &TrainingJobStatus) -> Vec<(&str, Option<&str>)> {
         .collect()
 }
 
-/// How far the pods are that leave by a change of size, and how many pods that leaves.
+/// How far the pods are that leave by a change of size, and how many pods that leaves. That they
+/// know is written later, where others train on: a pod mostly ends at once when its work is saved,
+/// so that one write tells all.
 fn leaving(status: &TrainingJobStatus) -> Option<(ScalingStep, Option<i32>)> {
     let scaling = status.scaling.as_deref()?;
-    Some((scaling.step, status.replicas))
+    let step = match scaling.step {
+        ScalingStep::Acknowledged if !scaling.restarts_all() => ScalingStep::Requested,
+        step => step,
+    };
+    Some((step, status.replicas))
 }
 
 /// Returns true if a change of size goes on as it was decided: pods may have said something since,
@@ -145,16 +151,17 @@ pub(crate) fn keeps_scaling(old: &TrainingJobStatus, new: &TrainingJobStatus) ->
     decided(old) == decided(new)
 }
 
-/// A change of size without what the pods have said that leave, but for the end of all that they
-/// have to do. Their agents say it again to an operator that does not know it, so that it can be
-/// written later.
+/// A change of size without what the pods have said that leave. Their agents say it again to an
+/// operator that does not know it, so that it can be written later. Where all pods start anew, it
+/// is news that all have saved their work: their last checkpoint is what they go on from.
 fn without_reports(scaling: &Scaling) -> Scaling {
     let mut scaling = scaling.clone();
     (scaling.acknowledged, scaling.checkpointed) = (None, None);
     for role in &mut scaling.roles {
         (role.acknowledged, role.checkpointed) = (None, None);
     }
-    if scaling.step == ScalingStep::Acknowledged {
+    let has_saved = scaling.step == ScalingStep::CheckpointDone && !scaling.restarts_all();
+    if scaling.step == ScalingStep::Acknowledged || has_saved {
         scaling.step = ScalingStep::Requested;
     }
     scaling

@@ -64,7 +64,8 @@ struct ScaleLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WhyLabels {
+struct RemovalLabels {
+    cause: &'static str,
     why: &'static str,
 }
 
@@ -84,6 +85,22 @@ struct CertificateLabels {
     certificate: &'static str,
 }
 
+/// A histogram for each cause.
+type Histograms = Family<CauseLabels, Histogram, fn() -> Histogram>;
+
+// From a program that has nothing to save to one whose checkpoint takes the whole timeout.
+fn drain_seconds() -> Histogram {
+    Histogram::new([
+        1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+    ])
+}
+
+fn drain_steps_lost() -> Histogram {
+    Histogram::new([
+        0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10_000.0,
+    ])
+}
+
 /// The operator's metrics.
 #[derive(Debug)]
 pub struct Metrics {
@@ -99,9 +116,9 @@ pub struct Metrics {
     incidents: Family<CauseLabels, Counter>,
     incident_seconds: Histogram,
     scale_requests: Family<ScaleLabels, Counter>,
-    drain_seconds: Histogram,
-    forced_removals: Family<WhyLabels, Counter>,
-    drain_steps_lost: Histogram,
+    drain_seconds: Histograms,
+    forced_removals: Family<RemovalLabels, Counter>,
+    drain_steps_lost: Histograms,
     leader: Gauge,
     watch_restarts: Family<KindLabels, Counter>,
     reviews: Family<ReviewLabels, Counter>,
@@ -140,16 +157,11 @@ impl Metrics {
         ]);
         let help = "How long jobs did not run because of an incident";
         registry.register("incident_seconds", help, incident_seconds.clone());
-        // From a program that has nothing to save to one whose checkpoint takes the whole timeout.
-        let drain_seconds = Histogram::new([
-            1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
-        ]);
-        let help = "How long pods that were told to leave took, until nobody waited for any of them";
+        let drain_seconds = Histograms::new_with_constructor(drain_seconds);
+        let help = "How long pods that were told to leave took, until nobody waited for any of them, by why they left";
         registry.register("drain_seconds", help, drain_seconds.clone());
-        let drain_steps_lost = Histogram::new([
-            0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10_000.0,
-        ]);
-        let help = "Steps done since the last checkpoint when all pods of a job had left to start anew";
+        let drain_steps_lost = Histograms::new_with_constructor(drain_steps_lost);
+        let help = "Steps done since the last checkpoint when all pods of a job had left, by why they left";
         registry.register("drain_steps_lost", help, drain_steps_lost.clone());
         let to = &mut registry;
         let metrics = Self {
@@ -178,7 +190,7 @@ impl Metrics {
             forced_removals: registered(
                 to,
                 "forced_removals",
-                "Pods that were told to leave and are deleted while they run, by why",
+                "Pods that were told to leave and are deleted while they run, by why they left and why they are deleted",
             ),
             drain_steps_lost,
             leader: registered(to, "leader", "1 while this replica may write"),
@@ -294,17 +306,19 @@ impl Metrics {
     pub(crate) fn drained(&self, drain: &DrainSummary) {
         // Both are far below the limits of a float.
         let float = |number: i64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
+        let cause = drain.cause.as_str();
         for (why, pods) in &drain.forced {
             let why = why.as_str();
             self.forced_removals
-                .get_or_create(&WhyLabels { why })
+                .get_or_create(&RemovalLabels { cause, why })
                 .inc_by(*pods);
         }
+        let labels = CauseLabels { cause };
         if let Some(seconds) = drain.seconds {
-            self.drain_seconds.observe(float(seconds));
+            self.drain_seconds.get_or_create(&labels).observe(float(seconds));
         }
         if let Some(steps) = drain.steps_lost {
-            self.drain_steps_lost.observe(float(steps));
+            self.drain_steps_lost.get_or_create(&labels).observe(float(steps));
         }
     }
 

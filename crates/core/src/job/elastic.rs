@@ -1,4 +1,4 @@
-//! The role of a job that grows and shrinks, and the pods that it has.
+//! The role of a job that grows and shrinks, and the pods that roles have.
 
 use std::collections::BTreeSet;
 
@@ -31,18 +31,15 @@ impl<'a> ElasticRole<'a> {
     }
 }
 
-/// The members of an elastic role as the status has them; those it starts with if the job has not
-/// started yet.
-pub(crate) fn recorded_members(object: &TrainingJob, role: &str, elastic: &Elastic) -> Members {
+/// The members of a role as the status has them. `None` if the job has not started yet.
+pub(crate) fn recorded_members(object: &TrainingJob, role: &str) -> Option<Members> {
     let status = object.status.as_ref();
     let has_started = |phase: JobPhase| !phase.is_suspended() && phase != JobPhase::Pending;
     let status = status.filter(|status| status.phase.is_some_and(has_started));
     let accepted = status.and_then(|status| status.accepted.rules.as_ref());
     let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
-    match roles.find(|accepted| accepted.name == role) {
-        Some(accepted) => members_of(accepted.replicas, accepted.members.as_deref()),
-        None => Members::first(first_size(elastic)),
-    }
+    let accepted = roles.find(|accepted| accepted.name == role)?;
+    Some(members_of(accepted.replicas, accepted.members.as_deref()))
 }
 
 /// An index is below this however often pods have died and got new ones.
@@ -61,7 +58,8 @@ pub(crate) fn members_of(replicas: i32, listed: Option<&str>) -> Members {
     }
 }
 
-fn first_size(elastic: &Elastic) -> i32 {
+/// How many pods an elastic role starts with.
+pub(crate) fn first_size(elastic: &Elastic) -> i32 {
     let target = elastic
         .replicas
         .clamp(elastic.min(), elastic.max().max(elastic.min()));

@@ -15,7 +15,7 @@ use crate::foreign::is_child;
 use crate::immutable::fingerprints;
 use crate::job::Job;
 use crate::model::{JobEvent, StatusWrite};
-use crate::scaling::Resize;
+use crate::scaling::{self, Sizes};
 use crate::status::{condition, has_run, keeps_scaling, set_condition, time, write};
 use crate::view::View;
 
@@ -23,7 +23,7 @@ use crate::view::View;
 pub(super) fn plan(
     job: &Job<'_>,
     view: &View<'_>,
-    resize: Option<&Resize>,
+    sizes: Option<&Sizes>,
     objection: Option<&Objection>,
 ) -> Plan {
     let mut plan = Plan::default();
@@ -34,7 +34,8 @@ pub(super) fn plan(
             .events
             .extend(objections::reject(&mut status, objection, view.now)),
     }
-    let resize = resize.filter(|_| objection.is_none());
+    let sizes = sizes.filter(|_| objection.is_none());
+    let resize = sizes.and_then(|sizes| sizes.resize.as_ref());
     if let Some(resize) = resize {
         size::record(job, view, resize, &mut status, &mut plan);
         plan.wake_at = resize.wake_at;
@@ -84,7 +85,8 @@ pub(super) fn plan(
             if phase == JobPhase::Running {
                 restarts::record_outage(view, &mut status);
             }
-            record_phase(view, &mut status, phase, objection);
+            let waits_for = sizes.and_then(|sizes| sizes.waits_for.as_deref());
+            record_phase(view, &mut status, phase, objection, waits_for);
             children::plan(job, view, &mut assessment, &mut status, objection, &mut plan);
             budget::correct(job, view, &status, objection, &mut plan);
             let is_news = phase_before != Some(JobPhase::Running) && phase == JobPhase::Running;
@@ -111,6 +113,7 @@ fn add_status(job: &Job<'_>, view: &View<'_>, status: TrainingJobStatus, plan: &
             old.start_time.is_none()
                 || old.accepted_framework.as_deref() != job.framework.declaration.as_deref()
                 || !keeps_scaling(old, &status)
+                || scaling::adds_members(old, &status)
         }
     };
     if must_be_first {
@@ -168,6 +171,7 @@ fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) {
     let unwritten = status.accepted.spec.is_empty()
         || status.accepted.rules.is_none()
         || status.accepted_framework.as_deref() != declaration
+        || scaling::is_resized(job, view)
         || job.elastic.is_some() && status.accepted.rules != Some(job.rules());
     // An objected generation has been observed too, but was not accepted.
     let accepted = condition(status, ConditionType::Accepted, true).is_some();
@@ -254,7 +258,7 @@ fn phase(
         status.phase,
         &roles,
         is_replacing,
-        roll::is_resized(job, view),
+        scaling::is_resized(job, view),
         &job.failed_when,
         &job.succeeded_when,
     );
@@ -271,6 +275,7 @@ fn record_phase(
     status: &mut TrainingJobStatus,
     phase: JobPhase,
     objection: Option<&Objection>,
+    waits_for: Option<&str>,
 ) {
     status.phase = Some(phase);
     let leaves = status.scaling.as_deref().filter(|scaling| scaling.evades());
@@ -280,6 +285,11 @@ fn record_phase(
             Reason::Draining,
             format!("All roles run, and pods are to leave: {why}."),
         );
+        set_condition(status, ConditionType::Running, true, reason, message, view.now);
+        return;
+    }
+    if let (JobPhase::Running, Some(wait)) = (phase, waits_for) {
+        let (reason, message) = (Reason::AllRolesRunning, format!("All roles run. {wait}"));
         set_condition(status, ConditionType::Running, true, reason, message, view.now);
         return;
     }

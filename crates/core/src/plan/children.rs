@@ -1,16 +1,19 @@
 //! Plans the children that a job should have now: Services, its Secret, pods.
 
+use std::cmp::Reverse;
+
 use trainyard_api::TrainingJobStatus;
 
 use super::restarts::count;
-use super::{Objection, Plan, dependent, exec_right, objections, roll};
-use crate::assess::Assessment;
+use super::{Objection, Plan, dependent, exec_right, objections};
+use crate::assess::{Assessment, pod_deletion};
 use crate::build;
 use crate::job::Job;
 use crate::local_state::SecretState;
 use crate::model::{Action, PodKey};
+use crate::scaling;
 use crate::status::given_up;
-use crate::view::View;
+use crate::view::{PodRow, View};
 
 /// Plans the children of a job that goes on. If there is an objection, nothing is created and no
 /// pod is replaced, but ends are counted all the same.
@@ -49,10 +52,15 @@ pub(super) fn plan(
     plan.when_overdue.extend(doubtful_secret(job, view));
 }
 
-/// Deletes the pods that the roles do not have any more.
+/// Deletes the pods that the roles do not have any more, those with the highest index first.
 fn delete_surplus(job: &Job<'_>, view: &View<'_>, plan: &mut Plan) {
-    let deletions = roll::surplus_deletions(job, view);
-    if roll::is_resized(job, view) {
+    let surplus = view.pods.iter().filter(|row| job.key(&row.name).is_none());
+    let mut rows: Vec<&PodRow> = surplus.collect();
+    rows.sort_by_key(|row| Reverse((row.name.len(), &*row.name)));
+    let deletions = rows
+        .into_iter()
+        .filter_map(|row| pod_deletion(row, view.node(row)));
+    if scaling::is_resized(job, view) {
         // The status is written first: if the role grows again, these pods must not count as lost.
         plan.after_status.extend(deletions);
     } else {

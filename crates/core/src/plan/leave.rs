@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use trainyard_api::{Reason, RestartedRole, Scaling, ScalingStep, TrainingJobStatus};
+use trainyard_api::{JobPhase, Reason, RestartedRole, Scaling, ScalingStep, TrainingJobStatus};
 
 use super::{Plan, event};
-use crate::assess::accepted_members;
 use crate::indices;
 use crate::job::Job;
-use crate::model::{ForcedRemoval, JobEvent};
-use crate::scaling::{Resize, RestartStage, leaving};
+use crate::model::{DrainCause, DrainSummary, ForcedRemoval, JobEvent};
+use crate::scaling::{Resize, RestartStage, accepted_members, leaving};
 use crate::view::View;
 
 /// Adds what has happened since `before` to pods that leave.
@@ -17,7 +16,7 @@ pub(super) fn report(job: &Job<'_>, view: &View<'_>, before: &Scaling, resize: &
     if !has_victims(before) {
         return;
     }
-    if let Some(now) = &resize.scaling {
+    if let Some(now) = resize.drained.as_ref().or(resize.scaling.as_ref()) {
         plan.events.extend(steps(before, now));
     }
     plan.events.extend(forced_events(job, before, resize));
@@ -25,9 +24,26 @@ pub(super) fn report(job: &Job<'_>, view: &View<'_>, before: &Scaling, resize: &
     for why in resize.forced.values() {
         *plan.drain.forced.entry(*why).or_default() += 1;
     }
-    if is_over(before, resize) {
+    if resize.drained.is_some() {
         let since = before.since.as_ref();
         plan.drain.seconds = since.map(|since| view.now.duration_since(since.0).as_secs().max(0));
+    }
+    if plan.drain != DrainSummary::default() {
+        plan.drain.cause = cause(view, before);
+    }
+}
+
+/// Why pods were told to leave.
+fn cause(view: &View<'_>, scaling: &Scaling) -> DrainCause {
+    let phase = view.job.status.as_ref().and_then(|status| status.phase);
+    if phase.is_some_and(JobPhase::is_suspended) {
+        DrainCause::Suspend
+    } else if scaling.evades() || scaling.from == scaling.to {
+        DrainCause::Disruption
+    } else if scaling.restarts_all() {
+        DrainCause::Restart
+    } else {
+        DrainCause::Scale
     }
 }
 
@@ -39,7 +55,8 @@ pub(super) fn measure(view: &View<'_>, plan: &mut Plan) {
     };
     let restarts = status.restarts.as_ref();
     let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
-    if starts_anew || status.scaling.as_deref().is_some_and(Scaling::restarts_all) {
+    let is_suspended = plan.drain.cause == DrainCause::Suspend;
+    if is_suspended || starts_anew || status.scaling.as_deref().is_some_and(Scaling::restarts_all) {
         plan.drain.steps_lost = steps_since_checkpoint(view, status);
     }
 }
@@ -55,17 +72,9 @@ fn has_victims(scaling: &Scaling) -> bool {
     scaling.victims.is_some() || RestartStage::of(scaling) == Some(RestartStage::Leaving)
 }
 
-/// Returns true if nobody is waited for any more.
-fn is_over(before: &Scaling, resize: &Resize) -> bool {
-    match &resize.scaling {
-        None => true,
-        Some(now) => before.restarts_all() && RestartStage::of(now) == Some(RestartStage::Deleting),
-    }
-}
-
 /// An event for each step that the pods have come to. One that was over at once has none in the
 /// status, but it has one here.
-pub(super) fn steps(before: &Scaling, now: &Scaling) -> Vec<JobEvent> {
+fn steps(before: &Scaling, now: &Scaling) -> Vec<JobEvent> {
     let has_come_to = |step: ScalingStep| before.step < step && step <= now.step;
     let is_leaving = now.step <= ScalingStep::CheckpointDone;
     let steps = [

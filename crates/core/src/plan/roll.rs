@@ -1,37 +1,16 @@
-//! Changes that a job accepts while it runs: pods with an old template are replaced one after the
-//! other, and surplus pods are deleted.
+//! Templates that change while a job runs: pods with an old one are replaced one after the other.
 
 use std::cmp::Reverse;
 
 use trainyard_api::RestartCause;
 
 use super::objections;
-use crate::assess::{Assessment, Ended, NewRestart, RoleAssessment, accepted_members, pod_deletion};
+use crate::assess::{Assessment, Ended, NewRestart, RoleAssessment};
 use crate::deduce::Tally;
 use crate::job::{Job, Role};
-use crate::model::{Action, PodKey};
+use crate::model::PodKey;
 use crate::restart::End;
 use crate::view::{PodPhase, PodRow, View};
-
-/// Returns true if the number of pods of a role changed and the status does not say so yet.
-pub(super) fn is_resized(job: &Job<'_>, view: &View<'_>) -> bool {
-    job.roles
-        .iter()
-        .any(|role| accepted_members(view, role) != role.members)
-}
-
-/// Deletes pods that the roles do not have any more, those with the highest index first.
-pub(super) fn surplus_deletions(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {
-    let mut rows: Vec<&PodRow> = view
-        .pods
-        .iter()
-        .filter(|row| job.key(&row.name).is_none())
-        .collect();
-    rows.sort_by_key(|row| Reverse((row.name.len(), &*row.name)));
-    rows.into_iter()
-        .filter_map(|row| pod_deletion(row, view.node(row)))
-        .collect()
-}
 
 /// Chooses the pods to replace now because their template is old: all pods that have not started,
 /// or one pod that runs, while nothing else changes in the job. It chooses none if a new pod could

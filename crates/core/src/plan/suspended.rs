@@ -70,8 +70,19 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     } else {
         "The job is suspended."
     };
-    if let Some(leave) = job.and_then(|job| scaling::leave_all(job, view)) {
-        return wait_for_leave(view, leave, status, first, message);
+    let leave = job.and_then(|job| Some((job, scaling::leave_all(job, view)?)));
+    let mut plan = Plan {
+        events: first
+            .then(|| event(false, Reason::Suspended, message))
+            .into_iter()
+            .collect(),
+        ..Plan::default()
+    };
+    if let Some((job, resize)) = &leave {
+        report_leave(job, view, resize, &mut plan);
+    }
+    if let Some((_, resize)) = leave.filter(|(_, resize)| resize.scaling.is_some()) {
+        return wait_for_leave(view, resize, status, plan);
     }
     // The status is written first: otherwise missing pods would count as lost, or be waited for.
     let waited = old.is_some_and(|old| old.scaling.is_some());
@@ -82,47 +93,33 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     };
     at_once.extend(exec_right::withdrawal(view));
     at_once.extend(budget::withdrawal(view));
+    plan.events.extend(rejection);
     Plan {
         at_once,
         status: write(old, status),
         after_status,
-        events: first
-            .then(|| event(false, Reason::Suspended, message))
-            .into_iter()
-            .chain(rejection)
-            .collect(),
-        ..Plan::default()
+        ..plan
+    }
+}
+
+/// Tells of pods that leave because the job is suspended.
+fn report_leave(job: &Job<'_>, view: &View<'_>, resize: &Resize, plan: &mut Plan) {
+    let before = view.job.status.as_ref();
+    let before = before.and_then(|status| status.scaling.as_deref());
+    // Those that were told before for another reason are told anew.
+    if let Some(before) = before.filter(|_| was_suspended(view)) {
+        leave::report(job, view, before, resize, plan);
     }
 }
 
 /// Deletes nothing as long as pods that were told to leave save their work, not even the budget:
 /// nobody should evict them meanwhile.
-fn wait_for_leave(
-    view: &View<'_>,
-    resize: Resize,
-    mut status: TrainingJobStatus,
-    first: bool,
-    message: &str,
-) -> Plan {
-    let before = view
-        .job
-        .status
-        .as_ref()
-        .and_then(|status| status.scaling.as_deref());
-    let steps = before.zip(resize.scaling.as_ref());
-    let steps = steps
-        .map(|(before, now)| leave::steps(before, now))
-        .unwrap_or_default();
+fn wait_for_leave(view: &View<'_>, resize: Resize, mut status: TrainingJobStatus, plan: Plan) -> Plan {
     status.scaling = resize.scaling.map(Box::new);
     let mut plan = Plan {
         status: write(view.job.status.as_ref(), status),
-        events: first
-            .then(|| event(false, Reason::Suspended, message))
-            .into_iter()
-            .chain(steps)
-            .collect(),
         wake_at: resize.wake_at,
-        ..Plan::default()
+        ..plan
     };
     plan.waits.unacknowledged_since = resize.unacknowledged_since;
     plan

@@ -211,10 +211,12 @@ impl<'a> Evasion<'a, '_> {
             }
         }
         let state = self.leave.watch(&scaling);
+        // Users and metrics have been told before of those that some were counted without.
+        let drained = state.drained().filter(|_| !is_counted);
         Resize {
             evaded: state.is_over.then(|| self.evaded(&scaling)),
+            drained,
             scaling: (!state.is_over).then_some(state.scaling),
-            // Users have been told before of those that some were counted without.
             forced: if is_counted { BTreeMap::new() } else { state.forced },
             unacknowledged_since: state.unacknowledged_since,
             wake_at: state.wake_at,
@@ -486,8 +488,13 @@ impl Decision<'_, '_> {
         let done = self.done();
         let runs = |index: &i32| !known.contains(index) && self.has_joined(*index, &done);
         let running = self.members.iter().filter(runs).count();
-        let min = usize::try_from(self.elastic.spec.min()).unwrap_or_default();
-        let fewer = running.saturating_sub(min);
+        let running = i32::try_from(running).unwrap_or(i32::MAX);
+        let elastic = self.elastic.spec;
+        let rest = running.saturating_sub(i32::try_from(new.len()).unwrap_or(i32::MAX));
+        // The others train on with a size that the training can have.
+        let valid = (rest..=running).find(|size| elastic.is_valid_size(*size));
+        let fewer = running - valid.unwrap_or_else(|| rest.max(elastic.min()));
+        let fewer = usize::try_from(fewer).unwrap_or_default();
         if fewer >= new.len() {
             return (new.clone(), None);
         }

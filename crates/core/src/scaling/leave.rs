@@ -18,7 +18,7 @@ use crate::job::{Job, Role};
 use crate::model::{ForcedRemoval, PodKey};
 use crate::restart;
 use crate::status::time;
-use crate::view::{PodPhase, PodRow, View};
+use crate::view::{NodeState, PodPhase, PodRow, View};
 
 /// How long a program may take to say that it knows that it should leave.
 pub(super) const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,6 +33,8 @@ pub(super) struct Leave<'a, 'b> {
 /// How far pods are that leave together.
 pub(super) struct LeaveState {
     pub scaling: Scaling,
+    /// How far they came before it was over.
+    reached: ScalingStep,
     /// All have left, or their time is over.
     pub is_over: bool,
     /// The pods that still run when it is over.
@@ -41,6 +43,16 @@ pub(super) struct LeaveState {
     pub unacknowledged_since: Option<Instant>,
     /// When it is over even if nothing changes.
     pub wake_at: Option<Timestamp>,
+}
+
+impl LeaveState {
+    /// What was said until it was over. `None` if it is not.
+    pub(super) fn drained(&self) -> Option<Scaling> {
+        self.is_over.then(|| Scaling {
+            step: self.reached,
+            ..self.scaling.clone()
+        })
+    }
 }
 
 impl<'a> Leave<'a, '_> {
@@ -106,9 +118,7 @@ impl<'a> Leave<'a, '_> {
             Some(self.silent_until(waits_since, deadline))
         };
         let is_over = counts.staying.is_empty() || until.is_none_or(|until| until <= self.view.now);
-        let step = if is_over {
-            ScalingStep::Restarting
-        } else if counts.know > 0 && counts.know == counts.have_saved {
+        let reached = if counts.know > 0 && counts.know == counts.have_saved {
             ScalingStep::CheckpointDone
         } else if counts.know > 0 {
             ScalingStep::Acknowledged
@@ -124,8 +134,9 @@ impl<'a> Leave<'a, '_> {
         };
         let forced = forced.filter(|_| is_over).into_iter();
         LeaveState {
+            reached,
             scaling: Scaling {
-                step,
+                step: if is_over { ScalingStep::Restarting } else { reached },
                 roles,
                 ..scaling.clone()
             },
@@ -166,13 +177,7 @@ impl<'a> Leave<'a, '_> {
         let reporting = of_role.iter().map(|(key, row)| (key.index, *row));
         let written = (role.acknowledged.as_deref(), role.checkpointed.as_deref());
         let (acknowledged, checkpointed) = self.reports(reporting, written);
-        let policy = self.job.role(&role.name).map(|(_, role)| role.node_down_policy);
-        let has_ended = |row: &PodRow| {
-            let end = policy.and_then(|policy| restart::end(row, self.view.node(row), policy));
-            // It may have died with its node.
-            end.is_some()
-        };
-        let staying = of_role.iter().filter(|(_, row)| stays(row) && !has_ended(row));
+        let staying = of_role.iter().filter(|(key, row)| !self.has_left(key.role, row));
         let staying: Vec<PodKey> = staying.map(|(key, _)| *key).collect();
         let knows = |key: &&PodKey| acknowledged.contains(&key.index);
         counts.know += acknowledged.len();
@@ -184,6 +189,15 @@ impl<'a> Leave<'a, '_> {
             checkpointed: indices::format(&checkpointed),
             ..role.clone()
         }
+    }
+
+    /// Returns true if a pod of a role that was told to leave is not there any more, or never began
+    /// to run. It may have died with its node.
+    pub(super) fn has_left(&self, role: usize, row: &PodRow) -> bool {
+        let node = self.view.node(row);
+        let policy = self.job.roles.get(role).map(|role| role.node_down_policy);
+        let end = policy.and_then(|policy| restart::end(row, node, policy));
+        !stays(row) || node == NodeState::Gone || end.is_some()
     }
 
     /// The pods among some that know that they should leave, and those that have saved their work:

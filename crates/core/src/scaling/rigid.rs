@@ -86,6 +86,7 @@ impl Decision<'_, '_> {
     fn watch_leaving(&self, scaling: &Scaling) -> Resize {
         let state = self.leave.watch(scaling);
         Resize {
+            drained: state.drained(),
             scaling: Some(state.scaling),
             forced: state.forced,
             unacknowledged_since: state.unacknowledged_since,

@@ -51,6 +51,7 @@ fn seen_role<'a>(role: &'a Role<'_>) -> SeenRole<'a> {
     let Role {
         name,
         members,
+        target: _,
         template: _,
         rolls_to,
         pod: _,

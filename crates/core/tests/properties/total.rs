@@ -76,6 +76,14 @@ fn check_pod(job: &Job<'_>, seen: &Seen, key: PodKey) -> Result<(), TestCaseErro
 
 /// What is done to pods is done to those that are there, as what they are.
 fn check_done(job: &TrainingJob, seen: &Seen, plan: &Plan) -> Result<(), TestCaseError> {
+    // Pods of a role that grows are made when the status has them.
+    let written = TrainingJob {
+        status: job
+            .status
+            .as_ref()
+            .map(|before| plan.status().unwrap_or(before).clone()),
+        ..job.clone()
+    };
     let row = |name: &str, uid: &str| {
         seen.pods
             .iter()
@@ -107,6 +115,7 @@ fn check_done(job: &TrainingJob, seen: &Seen, plan: &Plan) -> Result<(), TestCas
             }
             Action::Grant(pods) => check_granted(job, seen, pods)?,
             Action::DeleteJob => {}
+            Action::CreatePod(_) => check_made(&written, seen, action)?,
             _ => check_made(job, seen, action)?,
         }
     }

@@ -1,12 +1,15 @@
 //! Nodes that are about to go, and pods that leave them in order.
 
+use std::collections::BTreeMap;
+
 use rstest::rstest;
 use trainyard_api::JobPhase::{Paused, Running, Scaling, Suspended, Suspending};
 use trainyard_api::{
-    Elastic, NodeDownPolicy, Refill, RestartPolicy, RestartRecord, RestartScope, RoleSpec, ScalingStep,
-    TrainingJob,
+    Elastic, NodeDownPolicy, Progress, ProgressPolicy, Refill, RestartPolicy, RestartRecord, RestartScope,
+    RoleSpec, ScalingStep, TrainingJob, TrainingJobSpec, ValidSizes,
 };
 use trainyard_contract::drain::{DrainReport, DrainState};
+use trainyard_core::model::{DrainCause, DrainSummary, ForcedRemoval};
 use trainyard_core::notice::{NodeTaint, NoticeCause};
 use trainyard_core::observe::observe;
 use trainyard_core::plan::Plan;
@@ -745,6 +748,105 @@ fn as_many_stay_as_the_training_needs_until_others_have_joined(#[case] min: i32,
         (pods(&world).as_str(), world.restarts()),
         ("master-0 worker-0 worker-3 worker-4", (0, 0))
     );
+}
+
+/// While others join, those that still run are a size that the training can have.
+#[test]
+fn no_more_leave_at_once_than_make_a_valid_size() {
+    let mut world = running(elastic(4, |elastic| {
+        elastic.valid_sizes = Some(ValidSizes {
+            values: Some(vec![2, 4, 5, 6]),
+            ..ValidSizes::default()
+        });
+    }));
+    world.cordon("e");
+    world.reconcile();
+    assert_eq!(
+        (told(&world), pods(&world)),
+        (
+            String::new(),
+            "master-0 worker-0 worker-1 worker-2 worker-3 worker-4".to_owned()
+        ),
+        "three are no valid size"
+    );
+    world.run_all();
+    world.reconcile();
+    assert_eq!(told(&world), "worker-3");
+    world.succeed("mnist-worker-3");
+    world.reconcile_for_a_second();
+    world.settle();
+    assert_eq!(
+        (pods(&world).as_str(), world.phase()),
+        ("master-0 worker-0 worker-1 worker-2 worker-4", Some(Running))
+    );
+}
+
+#[test]
+fn what_a_drain_has_cost_is_counted_though_others_still_join() {
+    let mut world = running(elastic(3, |_| {}));
+    world.cordon("c");
+    world.reconcile();
+    world.tick(7);
+    report(&mut world, "mnist-worker-1", DrainState::CheckpointDone);
+    world.succeed("mnist-worker-1");
+    world.reconcile_for_a_second();
+    assert_eq!(step(&world), Some(ScalingStep::Joining));
+    let expected = DrainSummary {
+        cause: DrainCause::Disruption,
+        seconds: Some(7),
+        ..DrainSummary::default()
+    };
+    assert_eq!(world.log.drains, std::slice::from_ref(&expected));
+    let told: Vec<&str> = world.log.events.iter().map(|event| &*event.message).collect();
+    assert!(
+        told.contains(&"c is cordoned: 1 have saved their work."),
+        "{told:#?}"
+    );
+    world.run_all();
+    world.settle();
+    assert_eq!(world.log.drains, [expected]);
+}
+
+#[rstest]
+#[case::in_time(true, 30, BTreeMap::new())]
+#[case::too_late(false, TIMEOUT, BTreeMap::from([(ForcedRemoval::TimedOut, 3)]))]
+fn what_a_suspension_has_cost_is_counted(
+    #[case] leaves: bool,
+    #[case] seconds: i64,
+    #[case] forced: BTreeMap<ForcedRemoval, u64>,
+) {
+    let reports = |spec: &mut TrainingJobSpec| spec.progress = Some(ProgressPolicy::Report);
+    let mut world = running(drained(jax()).spec(reports));
+    world.progress = Some(Progress {
+        step: Some(120),
+        ..Progress::default()
+    });
+    world.suspend(true);
+    world.reconcile();
+    let uid = world.pod("mnist-worker-0").uid.to_string();
+    let (state, step) = (DrainState::CheckpointDone, Some(118));
+    world.local.drains.record(&uid, DrainReport { state, step });
+    world.reconcile();
+    world.tick(30);
+    world.reconcile();
+    assert_eq!(world.log.drains, []);
+    if leaves {
+        world.succeed_all();
+    } else {
+        world.tick(TIMEOUT - 30);
+    }
+    world.reconcile();
+    let expected = DrainSummary {
+        cause: DrainCause::Suspend,
+        seconds: Some(seconds),
+        forced,
+        steps_lost: Some(2),
+    };
+    assert_eq!(world.log.drains, std::slice::from_ref(&expected));
+    world.kubelets_remove();
+    world.settle();
+    assert_eq!(world.phase(), Some(Suspended));
+    assert_eq!(world.log.drains, [expected], "once");
 }
 
 #[test]

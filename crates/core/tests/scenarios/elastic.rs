@@ -2,10 +2,11 @@
 
 use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Paused, Running, Scaling, Starting, Succeeded};
-use trainyard_api::{Elastic, Refill, ScalingStep, StartAt, TrainingJob, ValidSizes};
+use trainyard_api::{Elastic, NodeDownPolicy, Refill, ScalingStep, StartAt, TrainingJob, ValidSizes};
 use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::local_state::LocalState;
 use trainyard_core::model::{DrainSummary, ForcedRemoval};
+use trainyard_core::view::NodeState;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, with_agent};
@@ -131,6 +132,9 @@ fn every_step_is_in_the_status() {
     assert_eq!(step(&world), ScalingStep::Requested, "one of two");
     report(&mut world, "mnist-worker-3", DrainState::CheckpointDone);
     world.reconcile_for_a_second();
+    assert_eq!(step(&world), ScalingStep::Requested, "they may leave soon");
+    world.tick(9);
+    world.reconcile();
     assert_eq!(step(&world), ScalingStep::Acknowledged);
     let scaling = world.status().scaling.unwrap();
     assert_eq!(scaling.acknowledged.as_deref(), Some("2-3"));
@@ -142,7 +146,7 @@ fn every_step_is_in_the_status() {
     world.reconcile();
     assert_eq!(pods(&world), "0 1 2 3");
     report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
-    world.reconcile();
+    world.reconcile_for_a_second();
     assert_eq!(step(&world), ScalingStep::CheckpointDone);
 }
 
@@ -244,6 +248,8 @@ fn a_change_costs_six_writes_and_one_for_each_pod() {
             world.reconcile();
         }
     }
+    world.tick(1);
+    world.reconcile();
     assert_eq!(world.status().scaling.unwrap().step, ScalingStep::CheckpointDone);
     for pod in &leaving {
         world.succeed(pod);
@@ -252,6 +258,65 @@ fn a_change_costs_six_writes_and_one_for_each_pod() {
     let (statuses, deleted) = (world.log.statuses - before, world.log.deleted.len());
     assert_eq!((deleted, world.phase()), (10, Some(Running)));
     assert!(statuses <= 6, "{statuses} writes of the status");
+}
+
+/// What `kubectl scale` costs: the decision, and its end. Programs end soon after they have saved.
+#[test]
+fn a_pod_that_leaves_in_order_costs_two_writes_and_its_deletion() {
+    let mut world = running(elastic(3, |_| {}));
+    wait(&mut world);
+    let before = world.writes();
+    scale(&mut world, 2);
+    world.reconcile();
+    for state in [DrainState::Acknowledged, DrainState::CheckpointDone] {
+        world.tick(4);
+        report(&mut world, "mnist-worker-2", state);
+        world.reconcile();
+    }
+    world.succeed("mnist-worker-2");
+    world.reconcile();
+    assert_eq!((world.phase(), world.status().scaling), (Some(Running), None));
+    assert_eq!(world.writes() - before, 2 + 1);
+}
+
+#[rstest]
+#[case::that_is_gone(NodeState::Gone, NodeDownPolicy::Wait)]
+#[case::that_is_gone(NodeState::Gone, NodeDownPolicy::Fail)]
+#[case::that_counts_as_lost(NodeState::Down, NodeDownPolicy::Fail)]
+fn a_pod_has_left_with_its_node(#[case] state: NodeState, #[case] policy: NodeDownPolicy) {
+    let job = elastic(3, |elastic| elastic.drain_timeout_seconds = Some(600));
+    let mut world = running(job.role("worker", |role| role.node_down_policy = Some(policy)));
+    scale(&mut world, 2);
+    world.reconcile();
+    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.reconcile();
+    world.tick(20);
+    world.pod_mut("mnist-worker-2").node = Some("dead".into());
+    world.node("dead", state);
+    world.reconcile();
+    assert_eq!((world.status().replicas, world.status().scaling), (Some(2), None));
+    assert_eq!(
+        world.log.deleted,
+        [("mnist-worker-2".to_owned(), state == NodeState::Gone)]
+    );
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert!(world.log.drains.iter().all(|drain| drain.forced.is_empty()));
+}
+
+#[test]
+fn a_pod_on_a_node_that_may_come_back_is_waited_for() {
+    let mut world = running(elastic(3, |elastic| elastic.drain_timeout_seconds = Some(600)));
+    scale(&mut world, 2);
+    world.reconcile();
+    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.reconcile();
+    world.tick(20);
+    world.pod_mut("mnist-worker-2").node = Some("dead".into());
+    world.node("dead", NodeState::Down);
+    let policy = world.job.spec.roles[1].node_down_policy;
+    assert!(policy.is_none_or(|policy| policy == NodeDownPolicy::Wait));
+    world.reconcile();
+    assert_eq!(world.status().replicas, Some(3));
 }
 
 #[test]
@@ -312,10 +377,12 @@ fn who_does_not_leave_in_time_is_deleted() {
     scale(&mut world, 2);
     world.reconcile();
     report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
-    let plan = world.reconcile_for_a_second();
+    world.reconcile();
+    world.tick(10);
+    let plan = world.reconcile();
     let deadline = world.status().scaling.unwrap().deadline.unwrap().0;
     assert_eq!(plan.wake_at(), Some(deadline));
-    world.tick(58);
+    world.tick(49);
     world.reconcile();
     assert_eq!(pods(&world), "0 1 2");
     world.tick(1);

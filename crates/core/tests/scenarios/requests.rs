@@ -14,12 +14,13 @@ use trainyard_api::{
     Elastic, Refill, RigidPolicy, ScaleIn, ScaleKind, ScaleOut, ScalePhase, ScaleRequestStatus, TrainingJob,
     ValidSizes,
 };
+use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::local_state::LocalState;
 use trainyard_core::scale_request::{self, RequestStep, RequestedJob, RequestsPlan, ScaleRequest};
 use trainyard_core::view::PodPhase;
 
 use crate::common::World;
-use crate::common::jobs::{Change, custom, job};
+use crate::common::jobs::{Change, custom, job, with_agent};
 
 /// A job of a store and workers, whose number may change.
 fn elastic(replicas: i32, change: impl FnOnce(&mut Elastic)) -> TrainingJob {
@@ -254,6 +255,56 @@ fn a_job_grows_by_a_request() {
     assert_eq!(order, ["Created", "Scaling", "ScaleSucceeded"]);
     assert_eq!(desk.targets, [4]);
     assert!(desk.writes <= 4, "owner, decision, target, end: {}", desk.writes);
+}
+
+/// Each change costs as many writes as pods, and six.
+#[test]
+fn a_worker_that_leaves_in_order_by_a_request_costs_seven_writes() {
+    let mut desk = Desk::new(elastic(4, |_| {}));
+    desk.world.settings = with_agent();
+    desk.settle();
+    let before = desk.world.writes();
+    desk.scale_in("shrink", &json!({"podNames": ["mnist-worker-1"]}));
+    desk.work();
+    let uid = desk.world.pod("mnist-worker-1").uid.to_string();
+    for state in [DrainState::Acknowledged, DrainState::CheckpointDone] {
+        desk.world.tick(4);
+        desk.world
+            .local
+            .drains
+            .record(&uid, DrainReport { state, step: Some(9) });
+        desk.work();
+    }
+    assert_eq!(desk.workers(), "0 1 2 3", "it has not left");
+    desk.world.succeed("mnist-worker-1");
+    desk.work();
+    assert_eq!((desk.end("shrink"), &*desk.workers()), (succeeded(), "0 2 3"));
+    let of_job = desk.world.writes() - before;
+    assert_eq!((desk.writes, of_job), (4, 2 + 1));
+    let told: Vec<&str> = desk
+        .world
+        .log
+        .events
+        .iter()
+        .map(|event| &*event.message)
+        .collect();
+    let steps = [
+        "From 4 to 3 pods: 1 know that they are to leave.",
+        "From 4 to 3 pods: 1 have saved their work.",
+        "From 4 to 3 pods: 1 have left.",
+    ];
+    assert!(steps.iter().all(|step| told.contains(step)), "{told:#?}");
+}
+
+#[test]
+fn a_worker_that_joins_by_a_request_costs_seven_writes() {
+    let mut desk = Desk::new(elastic(4, |_| {}));
+    desk.settle();
+    let before = desk.world.writes();
+    desk.scale_out("grow", 1);
+    desk.settle();
+    assert_eq!((desk.end("grow"), &*desk.workers()), (succeeded(), "0 1 2 3 4"));
+    assert_eq!((desk.writes, desk.world.writes() - before), (4, 2 + 1));
 }
 
 #[rstest]

@@ -7,7 +7,7 @@ use trainyard_api::{
 };
 use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::local_state::LocalState;
-use trainyard_core::model::{DrainSummary, ForcedRemoval};
+use trainyard_core::model::{DrainCause, DrainSummary, ForcedRemoval};
 use trainyard_core::observe::observe;
 
 use crate::common::World;
@@ -230,6 +230,7 @@ fn what_a_restart_has_cost_is_counted(
     world.reconcile();
     let forced = why.map(|why| (why, 2)).into_iter().collect();
     let expected = DrainSummary {
+        cause: DrainCause::Restart,
         seconds: Some(seconds),
         forced,
         steps_lost: Some(2),

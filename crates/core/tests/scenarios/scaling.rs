@@ -3,8 +3,9 @@
 use rstest::rstest;
 use trainyard_api::JobPhase::{self, Failed, Running, Scaling, Succeeded};
 use trainyard_api::RestartPolicy::{self, Always, Never, OnFailure};
-use trainyard_api::{RolePhase, TrainingJob};
+use trainyard_api::{RestartScope, RolePhase, TrainingJob};
 use trainyard_core::local_state::SecretState;
+use trainyard_core::plan::Step;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, mpi, pytorch, role, with_agent, workers};
@@ -116,19 +117,23 @@ fn a_pod_that_is_lost_after_the_role_has_grown_counts_as_any() {
 #[rstest]
 #[case::a_name_was_taken(
     |world: &mut World| world.taken.push("mnist-worker-2".to_owned()),
-    |world: &mut World| world.free_names()
+    |world: &mut World| world.free_names(),
+    3
 )]
 #[case::there_was_no_agent(
     |world: &mut World| world.settings.agent = None,
-    |world: &mut World| world.settings = with_agent()
+    |world: &mut World| world.settings = with_agent(),
+    2
 )]
 #[case::the_secret_was_gone(
     |world: &mut World| world.secret = false,
-    |world: &mut World| (world.secret, world.local.secret) = (true, SecretState::Unknown)
+    |world: &mut World| (world.secret, world.local.secret) = (true, SecretState::Unknown),
+    3
 )]
 fn a_size_that_was_objected_to_counts_once_it_is_accepted(
     #[case] object: fn(&mut World),
     #[case] lift: fn(&mut World),
+    #[case] decided: i32,
 ) {
     let mut world = World::new(
         mpi("", 2)
@@ -144,7 +149,8 @@ fn a_size_that_was_objected_to_counts_once_it_is_accepted(
         world.condition("Accepted").starts_with("False "),
         "it is objected to"
     );
-    assert_eq!(world.status().accepted.rules.unwrap().roles[1].replicas, 2);
+    // What stands in the way of a pod may be seen only when it is created, which is decided before.
+    assert_eq!(world.status().accepted.rules.unwrap().roles[1].replicas, decided);
     lift(&mut world);
     world.settle();
     assert_eq!((world.phase(), world.pods.len()), (Some(Running), 4));
@@ -219,4 +225,58 @@ fn the_operator_dies_while_a_role_grows_and_shrinks(#[values(Never, OnFailure)] 
         assert_eq!(world.status().ready.as_deref(), Some("2/2"));
     });
     assert!(points >= 15, "{points}");
+}
+
+/// A pod of a role that shrank is still on its way out when the role grows again.
+#[rstest]
+fn a_pod_on_its_way_out_is_none_of_a_role_that_grows_again(
+    #[values(Never, OnFailure)] policy: RestartPolicy,
+    #[values(RestartScope::Pod, RestartScope::Role, RestartScope::Job)] scope: RestartScope,
+) {
+    let job = rolling(4, policy).backoff_limit(0).role("worker", |role| {
+        role.restart_scope = Some(scope).filter(|_| policy != Never);
+    });
+    let mut world = World::new(job.run(|run| run.drain_timeout_seconds = Some(60)));
+    world.settings = with_agent();
+    world.settle();
+    resize(&mut world, 3);
+    world.reconcile();
+    assert_eq!(world.log.deleted.len(), 1);
+    resize(&mut world, 6);
+    world.reconcile();
+    assert_eq!(world.status().scaling, None, "nobody has taken it away");
+    assert_eq!(world.condition("Running"), "True AllRolesRunning");
+    assert_eq!(
+        world.message("Running"),
+        "All roles run. The role worker gets 6 pods when mnist-worker-3 is deleted."
+    );
+    assert_eq!(world.status().ready.as_deref(), Some("3/3"));
+    assert_eq!(
+        world.log.pods.len(),
+        4,
+        "those of higher indices have higher ranks"
+    );
+    // However it ends.
+    world.fail("mnist-worker-3", 1);
+    world.reconcile();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    world.kubelets_remove();
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!((world.log.pods.len(), world.pods.len()), (7, 6));
+    assert_eq!(world.log.deleted.len(), 1);
+    assert_eq!(world.message("Running"), "All roles run.");
+}
+
+/// The status has the pods of a role before they are created: only those are let in.
+#[test]
+fn a_role_that_grows_is_written_down_before_its_pods_are_created() {
+    let mut world = World::running(rolling(2, OnFailure));
+    resize(&mut world, 4);
+    let plan = world.plan();
+    let Step::WriteStatus(change) = plan.step() else {
+        panic!("the status is first");
+    };
+    assert_eq!(change.status.accepted.rules.unwrap().roles[0].replicas, 4);
+    assert_eq!(change.then.len(), 2);
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use trainyard_core::model::ForcedRemoval;
+use trainyard_core::model::{DrainCause, ForcedRemoval};
 
 use super::*;
 
@@ -42,6 +42,7 @@ fn renders_what_was_counted() {
     metrics.set_jobs(JobPhase::ALL.map(|phase| (phase, if phase == JobPhase::Running { 5 } else { 0 })));
     metrics.restarted(RestartCause::Disruption, 2);
     metrics.drained(&DrainSummary {
+        cause: DrainCause::Restart,
         seconds: Some(7),
         forced: BTreeMap::from([(ForcedRemoval::Silent, 3), (ForcedRemoval::TimedOut, 1)]),
         steps_lost: Some(0),
@@ -67,12 +68,12 @@ fn renders_what_was_counted() {
         "trainyard_jobs{phase=\"Running\"} 5",
         "trainyard_jobs{phase=\"Failed\"} 0",
         "trainyard_restarts_total{cause=\"Disruption\"} 2",
-        "trainyard_drain_seconds_count 1",
-        "trainyard_drain_seconds_bucket{le=\"10.0\"} 1",
-        "trainyard_forced_removals_total{why=\"Silent\"} 3",
-        "trainyard_forced_removals_total{why=\"TimedOut\"} 1",
-        "trainyard_drain_steps_lost_bucket{le=\"0.0\"} 1",
-        "trainyard_drain_steps_lost_count 1",
+        "trainyard_drain_seconds_count{cause=\"Restart\"} 1",
+        "trainyard_drain_seconds_bucket{le=\"10.0\",cause=\"Restart\"} 1",
+        "trainyard_forced_removals_total{cause=\"Restart\",why=\"Silent\"} 3",
+        "trainyard_forced_removals_total{cause=\"Restart\",why=\"TimedOut\"} 1",
+        "trainyard_drain_steps_lost_bucket{le=\"0.0\",cause=\"Restart\"} 1",
+        "trainyard_drain_steps_lost_count{cause=\"Restart\"} 1",
         "trainyard_leader 1",
         "trainyard_watch_restarts_total{kind=\"Node\"} 1",
         "trainyard_admission_reviews_total{webhook=\"validate\",result=\"denied\"} 1",

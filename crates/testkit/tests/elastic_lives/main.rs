@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use draw::{ClusterPlan, Farewell, Happening, JobPlan, Life, RequestPlan};
 use trainyard_testkit::faults::CrashPoint;
-use world::{Counts, live};
+use world::{Counts, HANDLES, live};
 
 /// The lives that `make test` sees.
 const FIRST_SEED: u64 = 1;
@@ -137,6 +137,9 @@ fn elastic_jobs_keep_their_promises_whatever_happens() {
         match live(&Life::draw(seed)) {
             Ok(counts) => {
                 println!("seed {seed}: {counts:?}");
+                for (handle, times) in counts.handles {
+                    *all.handles.entry(handle).or_default() += times;
+                }
                 all.succeeded += counts.succeeded;
                 all.failed += counts.failed;
                 all.removals += counts.removals;
@@ -159,5 +162,13 @@ fn elastic_jobs_keep_their_promises_whatever_happens() {
              elastic_lives",
             wrong.len()
         );
+    }
+    // A few lives need not have everything in them.
+    if lives >= LIVES {
+        let unused: Vec<&str> = HANDLES
+            .into_iter()
+            .filter(|handle| all.handles.get(handle).copied().unwrap_or_default() == 0)
+            .collect();
+        assert_eq!(unused, [""; 0], "nothing has changed in all lives by these");
     }
 }

@@ -1,5 +1,6 @@
 //! A life in an embedded cluster of its own: the API server, the operator, and played kubelets.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +33,28 @@ const QUIET_TIME: Duration = Duration::from_mins(2);
 /// How many of the last events are shown of a life that went wrong.
 const SHOWN_EVENTS: usize = 120;
 
+/// All that sizes of jobs and their pods come to change by.
+pub const HANDLES: [&str; 13] = [
+    "scale up",
+    "scale down",
+    "ScaleOut",
+    "ScaleIn by count",
+    "ScaleIn by name",
+    "ScaleIn by node",
+    "fail a pod",
+    "delete a pod",
+    "suspend",
+    "resume",
+    "edit max",
+    "kill the operator",
+    "cut the operator off",
+];
+
 /// What a life was full of.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Counts {
+    /// How often each of the handles has changed something; requests, how many have succeeded.
+    pub handles: BTreeMap<&'static str, usize>,
     pub succeeded: usize,
     pub failed: usize,
     pub removals: usize,
@@ -66,7 +86,9 @@ struct World {
     player: Arc<Player>,
     /// What was told, as text.
     history: Vec<String>,
-    requests: usize,
+    /// The handle of each request, by its number.
+    requests: Vec<&'static str>,
+    handles: BTreeMap<&'static str, usize>,
     kills: usize,
     deaths: usize,
 }
@@ -97,7 +119,8 @@ impl World {
             operators,
             player,
             history: Vec::new(),
-            requests: 0,
+            requests: Vec::new(),
+            handles: BTreeMap::new(),
             kills: 0,
             deaths: 0,
         })
@@ -130,54 +153,70 @@ impl World {
     }
 
     async fn happen(&mut self, happening: &Happening) -> Result<()> {
-        match happening {
-            Happening::Scale(number) => {
-                let elastic = self.jobs().get(JOB).await?.spec.elastic.unwrap_or_default();
-                let target = between(elastic.min(), elastic.max(), *number);
-                let patch = Patch::Merge(json!({"spec": {"replicas": target}}));
-                let jobs = self.jobs();
-                jobs.patch_scale(JOB, &PatchParams::default(), &patch).await?;
-            }
+        let (handle, has_changed) = match happening {
+            Happening::Scale(number) => self.scale(*number).await?,
             Happening::ScaleOut(plan, count) => {
-                self.request(plan, json!({"toAdd": {"count": count}})).await?;
+                let change = json!({"toAdd": {"count": count}});
+                return self.request("ScaleOut", plan, change).await;
             }
             Happening::ScaleInCount(plan, count) => {
-                self.request(plan, json!({"toDelete": {"count": count}})).await?;
+                let change = json!({"toDelete": {"count": count}});
+                return self.request("ScaleIn by count", plan, change).await;
             }
             Happening::ScaleInPods(plan, positions) => {
                 let mut names: Vec<String> =
                     positions.iter().map(|at| format!("{JOB}-worker-{at}")).collect();
                 names.sort();
                 names.dedup();
-                self.request(plan, json!({"toDelete": {"podNames": names}}))
-                    .await?;
+                let change = json!({"toDelete": {"podNames": names}});
+                return self.request("ScaleIn by name", plan, change).await;
             }
             Happening::ScaleInNode(plan, node) => {
-                let names = [format!("played-{node}")];
-                self.request(plan, json!({"toDelete": {"nodeNames": names}}))
-                    .await?;
+                let change = json!({"toDelete": {"nodeNames": [format!("played-{node}")]}});
+                return self.request("ScaleIn by node", plan, change).await;
             }
-            Happening::FailPod(position, code) => self.strike(*position, Some(*code)).await,
-            Happening::DeletePod(position) => self.strike(*position, None).await,
-            Happening::Suspend => self.suspend(true).await?,
-            Happening::Resume => self.suspend(false).await?,
-            Happening::EditMax(number) => self.edit_max(*number).await?,
+            Happening::FailPod(position, code) => ("fail a pod", self.strike(*position, Some(*code)).await),
+            Happening::DeletePod(position) => ("delete a pod", self.strike(*position, None).await),
+            Happening::Suspend => ("suspend", self.suspend(true).await?),
+            Happening::Resume => ("resume", self.suspend(false).await?),
+            Happening::EditMax(number) => ("edit max", self.edit_max(*number).await?),
             Happening::Kill(away) => {
                 self.kills += 1;
                 self.operators.kill(*away);
+                ("kill the operator", true)
             }
             Happening::KillAtWrite(number, when) => {
                 self.kills += 1;
                 self.operators.kill_at_write(*number, *when);
+                ("kill the operator", true)
             }
-            Happening::Outage(time) => self.operators.cut_off(*time),
-        }
+            Happening::Outage(time) => {
+                self.operators.cut_off(*time);
+                ("cut the operator off", true)
+            }
+        };
+        *self.handles.entry(handle).or_default() += usize::from(has_changed);
         Ok(())
     }
 
-    async fn request(&mut self, plan: &RequestPlan, change: Value) -> Result<()> {
-        let name = format!("r{}", self.requests);
-        self.requests += 1;
+    /// What `kubectl scale` does.
+    async fn scale(&self, number: u32) -> Result<(&'static str, bool)> {
+        let elastic = self.jobs().get(JOB).await?.spec.elastic.unwrap_or_default();
+        let target = between(elastic.min(), elastic.max(), number);
+        let patch = Patch::Merge(json!({"spec": {"replicas": target}}));
+        let jobs = self.jobs();
+        jobs.patch_scale(JOB, &PatchParams::default(), &patch).await?;
+        let handle = if target > elastic.replicas {
+            "scale up"
+        } else {
+            "scale down"
+        };
+        Ok((handle, target != elastic.replicas))
+    }
+
+    async fn request(&mut self, handle: &'static str, plan: &RequestPlan, change: Value) -> Result<()> {
+        let name = request_name(self.requests.len());
+        self.requests.push(handle);
         let mut spec = change;
         spec["jobRef"] = json!({"name": JOB});
         spec["policy"] = json!(if plan.clamps { "Clamp" } else { "Refuse" });
@@ -198,29 +237,31 @@ impl World {
         Ok(())
     }
 
-    /// A worker fails or is deleted. It may be gone at the same moment.
-    async fn strike(&self, position: usize, code: Option<i32>) {
+    /// A worker fails or is deleted. Returns false if it was gone at the same moment.
+    async fn strike(&self, position: usize, code: Option<i32>) -> bool {
         let workers = self.ledger.workers();
         let Some((name, uid)) = workers.get(position.checked_rem(workers.len()).unwrap_or_default()) else {
-            return;
+            return false;
         };
         self.record.add(Event::Struck(uid.clone()));
         if let Some(code) = code {
-            let _ = self.player.fail(NAMESPACE, name, code).await;
+            self.player.fail(NAMESPACE, name, code).await.is_ok()
         } else {
             let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
-            let _ = pods.delete(name, &DeleteParams::default()).await;
+            pods.delete(name, &DeleteParams::default()).await.is_ok()
         }
     }
 
-    async fn suspend(&self, suspend: bool) -> Result<()> {
+    /// Returns true if the job was not so before.
+    async fn suspend(&self, suspend: bool) -> Result<bool> {
+        let was_suspended = self.ledger.job().is_some_and(TrainingJob::is_suspended);
         let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
         self.jobs().patch(JOB, &PatchParams::default(), &patch).await?;
-        Ok(())
+        Ok(was_suspended != suspend)
     }
 
-    /// Sets `maxReplicas`, and `replicas` so that it fits.
-    async fn edit_max(&self, number: u32) -> Result<()> {
+    /// Sets `maxReplicas`, and `replicas` so that it fits. Returns true if it was another number.
+    async fn edit_max(&self, number: u32) -> Result<bool> {
         loop {
             let job = self.jobs().get(JOB).await?;
             let elastic = job.spec.elastic.unwrap_or_default();
@@ -231,7 +272,7 @@ impl World {
             }));
             match self.jobs().patch(JOB, &PatchParams::default(), &patch).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                result => return result.map(drop).context("maxReplicas"),
+                result => return result.map(|_| max != elastic.max()).context("maxReplicas"),
             }
         }
     }
@@ -271,7 +312,7 @@ impl World {
         if let Some((name, status)) = known.iter().find(|(_, status)| !status.has_ended()) {
             return Some(format!("{name} has not ended: {status:#?}"));
         }
-        if known.len() < self.requests {
+        if known.len() < self.requests.len() {
             return Some("not all requests were seen".to_owned());
         }
         if self.operators.writes().is_none() {
@@ -311,7 +352,14 @@ impl World {
             let requests = self.ledger.requests().values();
             requests.filter(|status| status.phase == Some(phase)).count()
         };
+        let mut handles = self.handles.clone();
+        for (number, handle) in self.requests.iter().enumerate() {
+            let status = self.ledger.requests().get(&request_name(number));
+            let has_worked = status.is_some_and(|status| status.phase == Some(ScalePhase::ScaleSucceeded));
+            *handles.entry(handle).or_default() += usize::from(has_worked);
+        }
         Counts {
+            handles,
             succeeded: ended(ScalePhase::ScaleSucceeded),
             failed: ended(ScalePhase::ScaleFailed),
             removals: self.ledger.removals,
@@ -328,6 +376,10 @@ impl World {
         }
         text
     }
+}
+
+fn request_name(number: usize) -> String {
+    format!("r{number}")
 }
 
 fn between(min: i32, max: i32, number: u32) -> i32 {
