@@ -27,10 +27,10 @@ impl Options {
             pytorch,
         } = self;
         mpi.slots_per_worker = mpi.slots_per_worker.map(|slots| slots.clamp(1, 1024));
-        if mpi.attach != Some(MpiAttach::Ssh) {
-            (mpi.ssh_auth_mount_path, mpi.ssh_auth_secret_name) = (None, None);
-        } else {
+        if mpi.attach == Some(MpiAttach::Ssh) {
             mpi.remote_shells = None;
+        } else {
+            (mpi.ssh_auth_mount_path, mpi.ssh_auth_secret_name) = (None, None);
         }
         if controller == Some(HorovodController::Gloo) && framework.name == "horovod" {
             mpi.implementation = None;
