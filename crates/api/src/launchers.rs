@@ -67,6 +67,23 @@ pub struct LauncherOptions {
     #[schemars(length(max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
     pub host_files: Option<Vec<HostFile>>,
+
+    /// Further names by which programs of the launcher call the agent, in the place of programs of
+    /// the image. Ssh: /usr/local/bin/ssh. Pdsh: /usr/local/bin/pdsh. Not with attach Ssh.
+    /// Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub remote_shells: Option<Vec<RemoteShellName>>,
+}
+
+/// A program that starts others on other hosts, as which the agent may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RemoteShellName {
+    /// `ssh`.
+    Ssh,
+    /// `pdsh`.
+    Pdsh,
 }
 
 /// By what the processes of Horovod agree on what to do next.
@@ -165,9 +182,12 @@ pub(crate) fn of_horovod(schema: &mut Schema) {
 }
 
 /// The schema of the options of `deepspeed`. Whose mpirun is called, if any, is said on its command
-/// line.
+/// line, and it always has an `ssh` and a `pdsh`.
 pub(crate) fn of_deepspeed(schema: &mut Schema) {
-    leave_out(schema, &["controller", "implementation", "launcherAsWorker"]);
+    leave_out(
+        schema,
+        &["controller", "implementation", "launcherAsWorker", "remoteShells"],
+    );
     describe(
         schema,
         &[
@@ -213,7 +233,7 @@ mod tests {
         let text = concat!(
             r#"{"controller":"MPI","implementation":"MPICH","slotsPerWorker":2,"attach":"Ssh","#,
             r#""sshAuthMountPath":"/home/a/.ssh","sshAuthSecretName":"key","launcherAsWorker":true,"#,
-            r#""hostFiles":[{"path":"/job/hosts","format":"Hosts"}]}"#
+            r#""hostFiles":[{"path":"/job/hosts","format":"Hosts"}],"remoteShells":["Ssh","Pdsh"]}"#
         );
         let options: LauncherOptions = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&options).unwrap(), text);

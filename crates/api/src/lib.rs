@@ -39,6 +39,7 @@ pub use framework::{
 pub use job::{Dialect, ProgressPolicy, TrainingJob, TrainingJobSpec};
 pub use launchers::{
     HorovodController, HostFile, HostFileFormat, LauncherOptions, MpiAttach, MpiImplementation,
+    RemoteShellName,
 };
 pub use reason::{ConditionType, Reason};
 pub use role::{

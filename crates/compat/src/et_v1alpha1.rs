@@ -3,7 +3,7 @@
 //!
 //! Its launcher reaches workers over SSH or through the exec API, as `launcherAttachMode` says.
 //! Here both are the agent: only the agent knows when nothing runs any more in a worker that
-//! leaves.
+//! leaves. Where it is SSH, the agent is the launcher's `ssh`, too.
 
 mod definition;
 pub mod requests;
@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{
     CleanPodPolicy, CreatePolicy, Dialect, Elastic, FieldError, FrameworkSpec, HorovodController, HostFile,
-    HostFileFormat, LauncherOptions, Refill, RestartPolicy, RestartScope, RoleSpec, RunPolicy, TrainingJob,
-    TrainingJobSpec,
+    HostFileFormat, LauncherOptions, Refill, RemoteShellName, RestartPolicy, RestartScope, RoleSpec,
+    RunPolicy, TrainingJob, TrainingJobSpec,
 };
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
@@ -41,8 +41,8 @@ const HOST_FILES: [(&str, HostFileFormat); 2] = [
 
 /// What is different for every job that is converted.
 const OF_EVERY_JOB: [&str; 2] = [
-    "spec: processes are started in workers through the operator's agent, and neither over SSH nor through the exec API: images \
-     need no SSH server and no keys, and nobody needs a right to pods/exec",
+    "spec: processes are started in workers through the operator's agent, also those of `ssh` and `pdsh`, and neither over SSH nor \
+     through the exec API: images need no SSH server and no keys, and nobody needs a right to pods/exec",
     "spec: the launcher's pod is named with an index, <job>-launcher-0; requests are ScaleIn and ScaleOut of trainyard.dev",
 ];
 
@@ -110,9 +110,10 @@ struct Worker {
     restart_policy: Option<RestartPolicy>,
 }
 
-#[derive(Clone, Copy, Deserialize, Serialize)]
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum AttachMode {
+    #[default]
     Ssh,
     Kubexec,
 }
@@ -151,7 +152,10 @@ fn translate(
         spec: TrainingJobSpec {
             framework: FrameworkSpec {
                 name: "horovod".to_owned(),
-                horovod: Some(options(spec.slots_per_worker)),
+                horovod: Some(options(
+                    spec.slots_per_worker,
+                    spec.launcher_attach_mode.unwrap_or_default(),
+                )),
                 ..FrameworkSpec::default()
             },
             elastic: Some(elastic),
@@ -196,7 +200,7 @@ fn elastic(worker: &Worker) -> Elastic {
     }
 }
 
-fn options(slots_per_worker: Option<i32>) -> LauncherOptions {
+fn options(slots_per_worker: Option<i32>, attach: AttachMode) -> LauncherOptions {
     let file = |(path, format): (&str, HostFileFormat)| HostFile {
         path: path.to_owned(),
         format,
@@ -206,6 +210,11 @@ fn options(slots_per_worker: Option<i32>) -> LauncherOptions {
         controller: Some(HorovodController::Gloo),
         slots_per_worker,
         host_files: Some(HOST_FILES.map(file).into()),
+        remote_shells: match attach {
+            // What launchers call by these names there, when they do not call horovodrun.
+            AttachMode::Ssh => Some(vec![RemoteShellName::Ssh, RemoteShellName::Pdsh]),
+            AttachMode::Kubexec => None,
+        },
         ..LauncherOptions::default()
     }
 }

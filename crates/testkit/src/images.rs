@@ -6,6 +6,7 @@ mod environments;
 mod horovod;
 mod mpi;
 mod python;
+mod scaler;
 mod torch;
 
 use std::fs;
@@ -20,6 +21,7 @@ pub use environments::{frameworks_large, frameworks_large_root, frameworks_small
 pub use horovod::{horovod, horovod_root};
 pub use mpi::{SSH_KEYS, SSH_PORT, mpi, mpi_root};
 pub use python::{python, python_root};
+pub use scaler::{scaler, scaler_root};
 pub use torch::torch;
 
 use crate::cache::{self, key, publish};
@@ -30,6 +32,8 @@ use crate::command::run;
 pub const PAUSE: &str = "example/pause:1";
 /// A shell and the usual small tools.
 pub const BUSYBOX: &str = "example/busybox:1";
+/// The same, with a script that requests of et-operator call.
+pub const SCALER: &str = "example/scaler:1";
 /// The agent alone.
 pub const AGENT: &str = "example/trainyard-agent:1";
 /// Three implementations of MPI.

@@ -19,8 +19,8 @@ mod processes;
 
 use std::thread;
 
-use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use trainyard_eventually::{LOOK_INTERVAL, Wait};
@@ -233,6 +233,43 @@ impl Lab {
                 created => created.map(drop),
             }
         })
+    }
+
+    /// Creates an object of a manifest whose name the server may make. Returns its name.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn create(&self, manifest: Value) -> String {
+        let object: DynamicObject = serde_json::from_value(manifest).unwrap();
+        let api = self.api(&Query::parse(&kind_of(object.types.as_ref().unwrap())));
+        let created = self.runtime.block_on(api.create(&PostParams::default(), &object));
+        created
+            .unwrap_or_else(|error| panic!("create: {error}"))
+            .name_any()
+    }
+
+    /// Has every node offer so much of a resource which none has, as a device plug-in does.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn offer(&self, resource: &str, quantity: &str) {
+        let api = self.api(&Query::parse("nodes"));
+        let offered = json!({resource: quantity});
+        let patch = Patch::Merge(json!({"status": {"capacity": offered, "allocatable": offered}}));
+        for node in self.get("nodes")["items"].as_array().into_iter().flatten() {
+            let name = node["metadata"]["name"].as_str().unwrap();
+            self.runtime
+                .block_on(api.patch_status(name, &PatchParams::default(), &patch))
+                .unwrap_or_else(|error| panic!("patch the status of {name}: {error}"));
+            // A kubelet says in its own time what of its capacity pods may have.
+            self.until(&format!("{name} offers {resource}"), || {
+                let status = self.get(&format!("node {name}"))["status"].clone();
+                let is_so = status["allocatable"][resource] == quantity;
+                is_so
+                    .then_some(())
+                    .ok_or_else(|| status["allocatable"].to_string())
+            });
+        }
     }
 
     fn api(&self, wanted: &Query<'_>) -> Api<DynamicObject> {

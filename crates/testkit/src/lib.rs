@@ -7,7 +7,7 @@ mod command;
 pub mod differential;
 pub mod faults;
 pub mod framework_table;
-mod hex;
+pub mod hex;
 pub mod images;
 pub mod lab;
 pub mod load;

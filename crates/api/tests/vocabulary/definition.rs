@@ -410,6 +410,8 @@ fn names_in_the_rules_of_completion_are_bounded_and_unique() {
 #[case("spec.framework.mpi.slotsPerWorker", "minimum", json!(1.0))]
 #[case("spec.framework.mpi.hostFiles", "maxItems", json!(8))]
 #[case("spec.framework.mpi.hostFiles", "x-kubernetes-list-map-keys", json!(["path"]))]
+#[case("spec.framework.mpi.remoteShells", "x-kubernetes-list-type", json!("set"))]
+#[case("spec.framework.mpi.remoteShells[]", "enum", json!(["Ssh", "Pdsh"]))]
 #[case("spec.framework.pytorch.port", "maximum", json!(65535.0))]
 #[case("spec.framework.pytorch.procsPerNode", "minimum", json!(1.0))]
 #[case("spec.managedBy", "maxLength", json!(63))]

@@ -33,7 +33,7 @@ pub fn definition(kind: &Kind) -> Value {
                 },
             },
             "launcherAttachMode": choice(
-                "How the launcher reaches workers. With either it is the operator's agent.",
+                "How the launcher reaches workers. With either it is the operator's agent; with ssh it is called `ssh`, too. Left out, ssh.",
                 &["ssh", "kubexec"],
             ),
             "slotsPerWorker": integer(

@@ -165,16 +165,28 @@ fn was_reached(report: &Report<'_>, kind: &str) -> bool {
         report.phase(),
         JobPhase::Pending | JobPhase::Suspending | JobPhase::Suspended
     );
-    !begins && report.before(kind).is_some()
+    !begins && !starts_anew(report) && report.before(kind).is_some()
 }
 
-/// How many of the steps the job has come to. It never goes back, until it is suspended.
+/// Returns true if the launcher has failed since the object was last written, so that all pods
+/// start anew.
+fn starts_anew(report: &Report<'_>) -> bool {
+    let restarts = report.status().and_then(|status| status.restarts.as_ref());
+    let written = report.object.pointer("/status/restartCount");
+    let written = written.and_then(Value::as_i64).unwrap_or_default();
+    restarts.is_some_and(|restarts| i64::from(restarts.failures) > written)
+}
+
+/// How many of the steps the job has come to. It never goes back, until it is suspended or starts
+/// anew.
 fn reached(report: &Report<'_>, workers: &Workers) -> usize {
     let exist = |role: &RoleStatus| role.active + role.pending + role.succeeded + role.failed;
     let target = i32::try_from(workers.target.len()).unwrap_or(i32::MAX);
     let worker = report.role(WORKER);
     let holds = match report.phase() {
         JobPhase::Pending | JobPhase::Suspending | JobPhase::Suspended => 1,
+        // The pods that are still there are the old ones.
+        JobPhase::Restarting if starts_anew(report) => 1,
         JobPhase::Running | JobPhase::Scaling | JobPhase::Paused | JobPhase::Succeeded => STEPS.len(),
         JobPhase::Starting | JobPhase::Restarting | JobPhase::Failed => {
             if report.role(LAUNCHER).is_some_and(|role| exist(role) > 0) {

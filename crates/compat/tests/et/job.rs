@@ -64,6 +64,29 @@ fn pods_and_files_are_where_their_users_look_for_them() {
     assert!(pod.dns_config.is_some(), "workers are found by their names alone");
 }
 
+/// There, `ssh` reached workers in one mode and not in the other. It is the default.
+#[rstest]
+#[case::left_out(json!(null), &["/usr/local/bin/pdsh", "/usr/local/bin/ssh"])]
+#[case::ssh(json!("ssh"), &["/usr/local/bin/pdsh", "/usr/local/bin/ssh"])]
+#[case::kubexec(json!("kubexec"), &[])]
+fn the_launcher_calls_the_agent_as_it_called_ssh(#[case] mode: Value, #[case] expected: &[&str]) {
+    let object = if mode.is_null() {
+        object()
+    } else {
+        with("/spec/launcherAttachMode", mode)
+    };
+    let child = child(&object);
+    let job = Job::parse(&child).unwrap();
+    let launcher = job.keys().next().unwrap();
+    let shell = job.framework.remote_shell(&job, &settings(), launcher).unwrap();
+    assert_eq!(shell.programs, expected);
+    let pod = build::pod(&job, &settings(), launcher).unwrap().spec.unwrap();
+    let env = pod.containers[0].env.iter().flatten();
+    let mut agent = env.filter(|variable| variable.name == "OMPI_MCA_plm_rsh_agent");
+    let agent = agent.next().and_then(|variable| variable.value.as_deref());
+    assert_eq!(agent, Some("/etc/mpi/kubexec.sh"), "horovodrun calls it in both");
+}
+
 #[test]
 fn the_launcher_is_created_when_the_workers_are_ready() {
     let child = child(&object());

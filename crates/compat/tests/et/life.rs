@@ -193,13 +193,57 @@ fn a_job_that_was_suspended_begins_anew() {
 }
 
 #[test]
-fn a_launcher_that_is_replaced_leaves_the_job_running() {
+fn a_worker_that_is_replaced_leaves_the_job_running() {
     let new = object();
     let object = told(&new, &at(&new, json!({"phase": "Running", "roles": running(2)})));
-    let restarting = json!({"phase": "Restarting", "restarts": {"failures": 1, "disruptions": 0}});
+    let restarting = json!({"phase": "Restarting", "restarts": {"failures": 0, "disruptions": 1}});
     let object = told(&object, &at(&new, restarting));
     assert_eq!(object["status"]["phase"], "Running");
-    assert_eq!(object["status"]["restartCount"], 1);
+    assert!(object["status"]["restartCount"].is_null());
+}
+
+/// There, too, the conditions begin anew when all pods do.
+#[test]
+fn a_job_whose_launcher_has_failed_comes_to_all_steps_again() {
+    let new = object();
+    let mut object = told(&new, &at(&new, json!({"phase": "Running", "roles": running(2)})));
+    let ready = json!({"phase": "Running", "active": 2, "ready": 2});
+    let failed = roles(json!({"phase": "Running", "failed": 1}), ready.clone());
+    let gone = roles(none(), json!({"phase": "Pending", "terminating": 2}));
+    let mut order = Vec::new();
+    for (phase, roles) in [
+        ("Restarting", failed),
+        ("Restarting", gone),
+        (
+            "Restarting",
+            roles(none(), json!({"phase": "Starting", "pending": 2})),
+        ),
+        ("Restarting", roles(none(), ready)),
+        ("Running", running(2)),
+    ] {
+        let status = json!({
+            "phase": phase, "roles": roles, "acceptedRules": accepted(2),
+            "restarts": {"failures": 1, "disruptions": 0},
+        });
+        object = told(&object, &at(&new, status));
+        let status = &object["status"];
+        assert_eq!(status["restartCount"], 1);
+        order.push(format!(
+            "{}: {}",
+            status["phase"].as_str().unwrap(),
+            holding(status).join(" ")
+        ));
+    }
+    assert_eq!(
+        order,
+        [
+            "Created: Created",
+            "Created: Created",
+            "Created: Created WorkersCreated",
+            "Created: Created WorkersCreated WorkersReady",
+            "Running: Created WorkersCreated WorkersReady LauncherCreated Running",
+        ]
+    );
 }
 
 /// et-operator took it for a success.

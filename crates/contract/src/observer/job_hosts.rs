@@ -21,8 +21,8 @@ pub struct RoleHosts {
     pub name: String,
     /// The number after the highest of its pods.
     pub replicas: u32,
-    /// The numbers of the pods that it should have, `0-3,7`, where they are not all of those below
-    /// `replicas`. Agents of former versions do not read it.
+    /// The numbers of the pods that it should have and that are not to leave, `0-3,7`, where they
+    /// are not all of those below `replicas`. Agents of former versions do not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<String>,
     /// The numbers of those that are ready: `0-3,7`.

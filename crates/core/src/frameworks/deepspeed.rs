@@ -6,7 +6,9 @@
 //! a directory that is on the path of images. With `--launcher openmpi`, `mpich` or `impi` it calls
 //! mpirun, which finds the agent as it does with `mpi`.
 
-use trainyard_api::{FieldError, HostFile, HostFileFormat, MpiAttach, RoleSpec, TrainingJob};
+use trainyard_api::{
+    FieldError, HostFile, HostFileFormat, MpiAttach, RemoteShellName, RoleSpec, TrainingJob,
+};
 
 use super::hostfiles::is_within;
 use super::launcher::{
@@ -20,9 +22,8 @@ use crate::remote_shell::directory;
 /// Where deepspeed looks for hosts.
 const HOST_FILE: &str = "/job/hostfile";
 
-/// What deepspeed calls. Images have this directory on their path, before that of their own
-/// programs of these names.
-const PROGRAMS: &[&str] = &["/usr/local/bin/pdsh", "/usr/local/bin/ssh"];
+/// What deepspeed calls.
+const SHELLS: &[RemoteShellName] = &[RemoteShellName::Pdsh, RemoteShellName::Ssh];
 
 pub(super) fn framework() -> Framework {
     let launcher = Launcher {
@@ -30,7 +31,7 @@ pub(super) fn framework() -> Framework {
             path: HOST_FILE.to_owned(),
             format: HostFileFormat::DeepSpeed,
         }),
-        programs: PROGRAMS,
+        shells: SHELLS,
         ..Launcher::default()
     };
     let torchrun = Framework {

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use k8s_openapi::api::core::v1::Container;
 use trainyard_api::{
     Dependency, DependencyState, FieldError, HostFile, HostFileFormat, LauncherOptions, MpiAttach,
-    MpiImplementation, RestartPolicy, RoleSpec, TrainingJob,
+    MpiImplementation, RemoteShellName, RestartPolicy, RoleSpec, TrainingJob,
 };
 use trainyard_contract::host_list::Hosts;
 
@@ -39,9 +39,9 @@ const SSH_SERVER: [&str; 2] = ["/usr/sbin/sshd", "-De"];
 pub(super) struct Launcher {
     /// The list of hosts that the framework looks for besides the one of mpirun.
     pub own_list: Option<HostFile>,
-    /// Programs that the framework calls and that are the agent, unless the image's own SSH is
-    /// used.
-    pub programs: &'static [&'static str],
+    /// Programs that the framework calls and that are the agent, besides those that the user wants,
+    /// unless the image's own SSH is used.
+    pub shells: &'static [RemoteShellName],
     /// Whether hosts are listed by the names that they have for themselves, without a domain.
     pub short_names: bool,
 }
@@ -94,12 +94,24 @@ impl Launcher {
         all
     }
 
-    fn programs(&self, job: &TrainingJob) -> &'static [&'static str] {
+    /// Where the launcher finds the agent under the names of other remote shells.
+    fn programs(&self, job: &TrainingJob) -> Vec<&'static str> {
         if attach(job) == MpiAttach::Ssh {
-            &[]
-        } else {
-            self.programs
+            return Vec::new();
         }
+        let given = options(job).remote_shells.iter().flatten();
+        let mut programs: Vec<_> = self.shells.iter().chain(given).copied().map(program).collect();
+        programs.sort_unstable();
+        programs.dedup();
+        programs
+    }
+}
+
+/// A directory that images have on their path, before that of their own programs of these names.
+const fn program(shell: RemoteShellName) -> &'static str {
+    match shell {
+        RemoteShellName::Ssh => "/usr/local/bin/ssh",
+        RemoteShellName::Pdsh => "/usr/local/bin/pdsh",
     }
 }
 
@@ -271,7 +283,7 @@ impl RemoteAccess for Launcher {
         }
         if launches {
             places.extend(places_of_files(job));
-            let programs = self.programs(job).iter().copied();
+            let programs = self.programs(job).into_iter();
             let own = programs.chain(self.own_list.iter().map(|file| directory(&file.path)));
             places.extend(own.map(|path| Place::of_all(path, Content::Program)));
         }

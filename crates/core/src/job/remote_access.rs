@@ -43,7 +43,7 @@ pub struct RemoteShell {
     /// Whether the lists follow the pods that the job has while it runs.
     pub follows: bool,
     /// Programs that are the agent under another name, where the pod's containers find them.
-    pub programs: &'static [&'static str],
+    pub programs: Vec<&'static str>,
 }
 
 /// Credentials by which the pods of a job know each other, and where main containers find them.

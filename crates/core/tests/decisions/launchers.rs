@@ -318,6 +318,10 @@ fn a_user_may_wait_longer_or_less_long() {
     horovod("attach: Exec, sshAuthSecretName: keys"),
     "spec.framework.horovod.sshAuthSecretName: there is a key only with attach Ssh: remove this, or set attach to Ssh"
 )]
+#[case::shells_of_the_image(
+    horovod("attach: Ssh, remoteShells: [Pdsh]"),
+    "spec.framework.horovod.remoteShells: with attach Ssh these are programs of the image: remove this, or set attach to Agent"
+)]
 #[case::one_worker(
     job("deepspeed", "", 1, "deepspeed, train.py"),
     "spec.roles[1].replicas: deepspeed trains in the launcher itself when there is one worker: call it with --force_multi, or \
@@ -454,6 +458,40 @@ fn volumes_keep_out_of_the_way(#[case] path: &str, #[case] taken: &str) {
     let said = format!("{at}: {taken}: mount the volume somewhere else");
     assert_eq!(with_volume(LAUNCHER), [said]);
     assert_eq!(with_volume(WORKER), [""; 0], "there is nothing in workers");
+}
+
+/// Programs that call `ssh` or `pdsh` themselves, of images that have neither.
+#[rstest]
+#[case::none("", "", &[])]
+#[case::one("remoteShells: [Ssh]", r#""programs":["ssh"]"#, &["/usr/local/bin/ssh"])]
+#[case::both(
+    "attach: Exec, remoteShells: [Ssh, Pdsh]", r#""programs":["pdsh","ssh"]"#,
+    &["/usr/local/bin/pdsh", "/usr/local/bin/ssh"]
+)]
+fn the_agent_has_the_names_that_are_asked_for(
+    #[values("mpi", "horovod")] framework: &str,
+    #[case] options: &str,
+    #[case] installed: &str,
+    #[case] paths: &[&str],
+) {
+    let job = job(framework, options, 2, "train");
+    assert_eq!(errors(&job), [""; 0]);
+    let programs = |role| {
+        let mounts = main_of(&job, role).volume_mounts.unwrap_or_default();
+        let paths = mounts.into_iter().map(|mount| mount.mount_path);
+        paths.filter(|path| path.starts_with("/usr")).collect::<Vec<_>>()
+    };
+    assert_eq!(programs(LAUNCHER), paths);
+    assert_eq!(programs(WORKER), [""; 0], "they start nothing elsewhere");
+    let install = pod(&job, LAUNCHER)
+        .spec
+        .unwrap()
+        .init_containers
+        .unwrap()
+        .remove(0);
+    let plan = install.env.unwrap().remove(0).value.unwrap();
+    assert!(plan.contains(installed), "{plan}");
+    assert_eq!(plan.contains("programs"), !paths.is_empty(), "{plan}");
 }
 
 /// A job of Horovod whose workers come and go.

@@ -1,5 +1,6 @@
 //! Streams of lines, one for each change.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use futures::Stream;
@@ -105,15 +106,21 @@ pub(super) fn script(
     follow(feed, shutdown, line)
 }
 
+/// The pods that programs may be started in: not those that are to leave, although the role has
+/// them until they have left.
 fn role_hosts(role: &ObservedRole) -> RoleHosts {
     let number = |number: i32| u32::try_from(number).ok();
-    // Programs are not started in pods that are to leave.
     let ready = role.pods.iter().filter(|pod| pod.ready && pod.drain.stays());
     let ready = ready.filter_map(|pod| number(pod.index));
-    let (end, gaps) = (role.members.end(), role.members.gaps());
+    let leaving: BTreeSet<i32> = role
+        .pods
+        .iter()
+        .filter_map(|pod| (!pod.drain.stays()).then_some(pod.index))
+        .collect();
+    let members = role.members.without(|index| leaving.contains(&index));
     RoleHosts {
-        members: gaps,
-        ..RoleHosts::new(&role.name, number(end).unwrap_or_default(), ready)
+        members: members.gaps(),
+        ..RoleHosts::new(&role.name, number(members.end()).unwrap_or_default(), ready)
     }
 }
 
@@ -211,10 +218,46 @@ mod tests {
 
     use futures::StreamExt;
     use tokio::time::sleep;
-    use trainyard_api::Progress;
+    use trainyard_api::{Progress, RolePhase};
     use trainyard_core::local_state::ScriptOffer;
+    use trainyard_core::members::Members;
+    use trainyard_core::observe::ObservedPod;
 
     use super::*;
+
+    /// As the list of hosts was the first thing that et-operator changed.
+    #[test]
+    fn a_pod_that_is_to_leave_is_no_host_any_more() {
+        let pod = |index| ObservedPod {
+            index,
+            name: format!("mnist-worker-{index}"),
+            host: format!("mnist-worker-{index}"),
+            address: None,
+            running: true,
+            ready: index != 3,
+            drain: match index {
+                1 | 4 => Drain::Leave { deadline: None },
+                _ => Drain::Stay,
+            },
+        };
+        let role = |members: Members| ObservedRole {
+            name: "worker".to_owned(),
+            phase: RolePhase::Running,
+            replicas: members.count(),
+            running: members.count(),
+            ready: members.count(),
+            succeeded: 0,
+            start: Start::Go,
+            pods: members.iter().map(pod).collect(),
+            members,
+        };
+        let hosts = role_hosts(&role(Members::first(5)));
+        let listed = (hosts.replicas, hosts.members.as_deref(), &*hosts.ready);
+        assert_eq!(listed, (4, Some("0,2-3"), "0,2"));
+        // A line is as short as before where nobody leaves between others.
+        let hosts = role_hosts(&role(Members::first(2)));
+        assert_eq!((hosts.replicas, hosts.members, &*hosts.ready), (1, None, "0"));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn there_are_signs_of_life_while_a_job_changes_in_other_ways() {

@@ -47,6 +47,12 @@ impl Image {
         archive: images::agent,
         root: images::agent_root,
     };
+    /// With a script for requests of et-operator.
+    pub const SCALER: Self = Self {
+        name: images::SCALER,
+        archive: images::scaler,
+        root: images::scaler_root,
+    };
     /// With Python alone.
     pub const PYTHON: Self = Self {
         name: images::PYTHON,

@@ -33,6 +33,14 @@ impl Lab {
         (lab, operator, aliases)
     }
 
+    /// The same, in a namespace that admits manifests which say nothing of security, with an
+    /// operator that has launchers run the scripts of requests, as [`Lab::with_scripts`] has it.
+    pub fn with_kinds_and_scripts(name: &str) -> (Self, Operator, Value) {
+        let lab = Self::with_profile(name, "baseline").knowing_kinds();
+        let (operator, aliases) = lab.start_observer(&[SERVED, "--scripts=unreviewed"]);
+        (lab, operator, aliases)
+    }
+
     /// The same, with an operator that answers like AresOperator's observer, as
     /// [`Lab::with_ares_observer`] has it.
     pub fn with_kinds_and_ares_observer(name: &str) -> (Self, Operator, Vec<String>) {

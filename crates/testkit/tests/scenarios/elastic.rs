@@ -325,7 +325,7 @@ pub fn elastic_example(example: &str, image: &str, aliases: &Value) -> Vec<Value
 }
 
 /// Waits until a training goes on with that many processes, as the pod of rank 0 says.
-fn wait_until_trained_by(lab: &Lab, pod: &str, processes: i32) {
+pub fn wait_until_trained_by(lab: &Lab, pod: &str, processes: i32) {
     let says = format!("{processes} goes on after step ");
     lab.until(&format!("{processes} processes train"), || {
         let log = lab.try_logs(pod)?;

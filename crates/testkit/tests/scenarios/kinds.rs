@@ -23,11 +23,15 @@ use self::dl::{
 use self::edits::{
     editing_num_workers_changes_workers_and_the_host_file, editing_the_worker_template_rolls_workers,
 };
-use self::et::{et_operators_walk_through, et_requests_that_cannot_be_carried_out_remove_nobody};
+use self::et::{
+    et_jobs_start_anew_and_are_suspended_as_a_whole, et_operators_own_manifests_train_with_horovod,
+    et_operators_samples_run_their_scripts, et_operators_walk_through,
+    et_requests_that_cannot_be_carried_out_remove_nobody,
+};
 
 pub const SCENARIOS: Scenarios = scenarios!(
     "kinds",
-    &[Image::AGENT, Image::MPI],
+    &[Image::AGENT, Image::MPI, Image::SCALER],
     [
         np_is_honoured_and_a_finished_job_keeps_no_workers,
         a_kubeflow_job_runs_as_it_is,
@@ -44,7 +48,16 @@ pub const SCENARIOS: Scenarios = scenarios!(
         its_observer_answers_for_an_ares_job,
         et_operators_walk_through,
         et_requests_that_cannot_be_carried_out_remove_nobody,
+        et_operators_samples_run_their_scripts,
+        et_jobs_start_anew_and_are_suspended_as_a_whole,
     ]
+);
+
+/// Real trainings by kinds of other operators.
+pub const TRAININGS: Scenarios = scenarios!(
+    "elastic_trainings",
+    &[Image::AGENT, Image::HOROVOD],
+    [et_operators_own_manifests_train_with_horovod]
 );
 
 const BDAP: &str = "mpijob.batch.test.bdap.com";

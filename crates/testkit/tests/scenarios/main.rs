@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         horovod::SCENARIOS,
         jobs::SCENARIOS,
         kinds::SCENARIOS,
+        kinds::TRAININGS,
         mpi::SCENARIOS,
         mpi::STATEFUL,
         nodes::SCENARIOS,

@@ -33,6 +33,12 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
         ));
     }
     errors.extend(check_ssh(job, options));
+    if options.attach == Some(MpiAttach::Ssh) && options.remote_shells.is_some() {
+        errors.push(FieldError::new(
+            field(job, "remoteShells"),
+            "with attach Ssh these are programs of the image: remove this, or set attach to Agent",
+        ));
+    }
     if options.attach == Some(MpiAttach::Exec) {
         errors.extend(check_account(job, LAUNCHER));
     }

@@ -2,10 +2,10 @@
 
 use proptest::option;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{select, subsequence};
 use trainyard_api::{
     FrameworkSpec, HorovodController, HostFile, HostFileFormat, LauncherOptions, MasterService, MpiAttach,
-    MpiImplementation, PytorchOptions,
+    MpiImplementation, PytorchOptions, RemoteShellName,
 };
 
 use super::{number, text};
@@ -27,7 +27,9 @@ impl Options {
             pytorch,
         } = self;
         mpi.slots_per_worker = mpi.slots_per_worker.map(|slots| slots.clamp(1, 1024));
-        if mpi.attach != Some(MpiAttach::Ssh) {
+        if mpi.attach == Some(MpiAttach::Ssh) {
+            mpi.remote_shells = None;
+        } else {
             (mpi.ssh_auth_mount_path, mpi.ssh_auth_secret_name) = (None, None);
         }
         if controller == Some(HorovodController::Gloo) && framework.name == "horovod" {
@@ -70,6 +72,7 @@ impl Options {
         LauncherOptions {
             implementation: None,
             launcher_as_worker: None,
+            remote_shells: None,
             ..self.mpi.clone()
         }
     }
@@ -115,9 +118,18 @@ fn mpi() -> BoxedStrategy<LauncherOptions> {
         (option::of(path), option::of(secret)),
         option::of(any::<bool>()),
         option::weighted(0.2, host_files()),
+        option::weighted(0.2, remote_shells()),
     )
         .prop_map(
-            |(implementation, slots_per_worker, attach, ssh, launcher_as_worker, host_files)| {
+            |(
+                implementation,
+                slots_per_worker,
+                attach,
+                ssh,
+                launcher_as_worker,
+                host_files,
+                remote_shells,
+            )| {
                 let (ssh_auth_mount_path, ssh_auth_secret_name) = ssh;
                 LauncherOptions {
                     controller: None,
@@ -128,10 +140,15 @@ fn mpi() -> BoxedStrategy<LauncherOptions> {
                     ssh_auth_secret_name,
                     launcher_as_worker,
                     host_files,
+                    remote_shells,
                 }
             },
         )
         .boxed()
+}
+
+fn remote_shells() -> BoxedStrategy<Vec<RemoteShellName>> {
+    subsequence(vec![RemoteShellName::Ssh, RemoteShellName::Pdsh], 0..=2).boxed()
 }
 
 fn host_files() -> BoxedStrategy<Vec<HostFile>> {

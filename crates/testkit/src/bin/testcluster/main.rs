@@ -327,6 +327,7 @@ const IMAGES: &[Make] = &[
     images::mpi_root,
     images::horovod_root,
     images::frameworks_small,
+    images::scaler_root,
 ];
 
 fn build(all_images: bool, large_images: bool) -> Result<()> {

@@ -2,23 +2,31 @@
 
 use serde_json::{Value, json};
 use trainyard_testkit::images;
-use trainyard_testkit::lab::{self, Lab};
+use trainyard_testkit::lab::{self, Change, Lab};
 
 use super::{condition, names};
+
+mod manifests;
+mod samples;
+mod training;
+
+pub use samples::et_operators_samples_run_their_scripts;
+pub use training::et_operators_own_manifests_train_with_horovod;
 
 const JOB: &str = "trainingjob.kai.alibabacloud.com";
 const SCALE_IN: &str = "scalein.kai.alibabacloud.com";
 const SCALE_OUT: &str = "scaleout.kai.alibabacloud.com";
 
 /// Waits until the job has had these numbers of workers one after the other, as horovodrun would
-/// ask.
+/// ask and in both files.
 const LAUNCHER: &str = "\
+sizes() { echo $(/etc/edl/discover_hosts.sh | wc -l) $(wc -l </etc/edl/hostfile) $(wc -l </job/hostfile); }
 for wanted in $SIZES; do
-  until [ \"$(/etc/edl/discover_hosts.sh | wc -l)\" = $wanted ]; do sleep 0.2; done
+  until [ \"$(sizes)\" = \"$wanted $wanted $wanted\" ]; do sleep 0.2; done
   echo $wanted: $(/etc/edl/discover_hosts.sh)
+  echo $wanted edl: $(cat /etc/edl/hostfile)
+  echo $wanted job: $(cat /job/hostfile)
 done
-echo edl: $(head -n 1 /etc/edl/hostfile)
-echo job: $(head -n 1 /job/hostfile)
 ";
 
 fn template(container: &Value, aliases: &Value) -> Value {
@@ -74,6 +82,14 @@ fn holding(object: &Value) -> Vec<&str> {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let true_ones = conditions.filter(|condition| condition["status"] == "True");
     true_ones
+        .filter_map(|condition| condition["type"].as_str())
+        .collect()
+}
+
+/// The types of all conditions, in their order.
+fn types(object: &Value) -> Vec<&str> {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions
         .filter_map(|condition| condition["type"].as_str())
         .collect()
 }
@@ -167,10 +183,14 @@ pub fn et_operators_walk_through() {
     let log = lab.logs("train-launcher");
     assert!(log.contains("4: train-worker-0:1 train-worker-1:1"), "{log}");
     assert!(log.contains("\n2: train-worker-0:1 train-worker-2:1\n"), "{log}");
-    assert!(
-        log.contains("edl: train-worker-0:1\njob: train-worker-0 slots=1\n"),
-        "{log}"
-    );
+    // One has left between the others, and no list has it.
+    for line in [
+        "3: train-worker-0:1 train-worker-2:1 train-worker-3:1",
+        "3 edl: train-worker-0:1 train-worker-2:1 train-worker-3:1",
+        "3 job: train-worker-0 slots=1 train-worker-2 slots=1 train-worker-3 slots=1",
+    ] {
+        assert!(log.lines().any(|known| known == line), "{line}\n{log}");
+    }
     assert_eq!(
         ended["spec"]["etReplicaSpecs"]["worker"]["replicas"], 2,
         "what requests do is not written back"
@@ -227,4 +247,66 @@ pub fn et_requests_that_cannot_be_carried_out_remove_nobody() {
     assert!(said.contains("scripts are off in this cluster"), "{said}");
     let workers = lab.get("pods -l training-job-role=worker");
     assert_eq!(names(&workers), ["train-worker-0", "train-worker-1"]);
+}
+
+/// Fails the first time.
+const FAILS_ONCE: &str = "\
+[ $TRAINYARD_ATTEMPT = 1 ] || exit 3
+trap 'exit 0' TERM
+while true; do sleep 0.2; done
+";
+
+/// The names and UIDs of the pods of the job.
+fn uids(lab: &Lab) -> Vec<(String, String)> {
+    let pods = lab.get("pods -l training-job-name=train");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let items = pods["items"].as_array().into_iter().flatten();
+    let mut uids: Vec<_> = items
+        .map(|pod| (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"])))
+        .collect();
+    uids.sort();
+    uids
+}
+
+/// The restart policy is that of the whole job, and so is the annotation that suspends it.
+pub fn et_jobs_start_anew_and_are_suspended_as_a_whole() {
+    let (lab, _operator, aliases) = Lab::with_kinds_and_observer("et-anew");
+    let mut manifest = job("train", "", &aliases);
+    manifest["spec"]["restartPolicy"] = "OnFailure".into();
+    manifest["spec"]["backoffLimit"] = 1.into();
+    let launcher = &mut manifest["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"][0];
+    launcher["args"] = json!([FAILS_ONCE]);
+    let what = format!("{JOB} train");
+    let mut pods = lab.follow("pods");
+    lab.apply_one(manifest).unwrap();
+    let mut first = std::collections::BTreeSet::new();
+    pods.until("the launcher has failed", |change| {
+        let (Change::Applied(pod) | Change::Deleted(pod)) = change;
+        first.insert(pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+        (pod["metadata"]["name"] == "train-launcher" && pod["status"]["phase"] == "Failed").then_some(())
+    });
+    assert_eq!(first.len(), 3);
+    let again = lab.until("it runs again", || {
+        let object = lab.get(&what);
+        let status = &object["status"];
+        let is_so = status["restartCount"] == 1 && holding(&object) == STARTED;
+        is_so.then(|| object.clone()).ok_or_else(|| status.to_string())
+    });
+    assert_eq!(again["status"]["phase"], "Running");
+    let second = uids(&lab);
+    let names: Vec<&str> = second.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["train-launcher", "train-worker-0", "train-worker-1"]);
+    assert!(second.iter().all(|(_, uid)| !first.contains(uid)), "all are new");
+
+    let suspend = |value: Value| {
+        let annotations = json!({"job-supervisor.kube-ai.io/job-suspended": value});
+        lab.merge(&what, &json!({"metadata": {"annotations": annotations}}));
+    };
+    suspend("true".into());
+    let suspended = condition(&lab, &what, "Suspended", "True");
+    assert_eq!(holding(&suspended), ["Created", "Suspended"], "{suspended:#}");
+    lab.wait_until_gone("pods");
+    suspend(Value::Null);
+    let resumed = condition(&lab, &what, "Running", "True");
+    assert_eq!(holding(&resumed), STARTED, "{resumed:#}");
 }
