@@ -245,6 +245,14 @@ impl<'a, 'b> Decision<'a, 'b> {
         self.rows.get(&index).copied()
     }
 
+    /// Returns true if a pod has ended, or died with its node.
+    fn has_ended(&self, row: &PodRow) -> bool {
+        let role = self.job.roles.get(self.elastic.role);
+        let policy = role.map(|role| role.node_down_policy);
+        row.has_ended()
+            || policy.is_some_and(|policy| restart::end(row, self.view.node(row), policy).is_some())
+    }
+
     fn unchanged(&self) -> Resize {
         Resize::unchanged(self.job)
     }
@@ -316,6 +324,8 @@ impl<'a, 'b> Decision<'a, 'b> {
 
     /// Until when no other change begins, after one at a time.
     fn cool_until(&self, last: Option<&Time>, pause: SignedDuration) -> Option<Timestamp> {
+        // The clock may have gone back since.
+        let last = last.filter(|last| last.0 <= self.view.now);
         let due = last.and_then(|last| last.0.checked_add(pause).ok());
         due.filter(|due| *due > self.view.now)
     }
@@ -336,7 +346,7 @@ impl<'a, 'b> Decision<'a, 'b> {
         // Losses that are long ago, or came at once, are no pattern.
         let earlier = rounds.min(losses.len().saturating_sub(1));
         let due = restart::not_before(u32::try_from(earlier).unwrap_or(u32::MAX), last);
-        due.filter(|due| *due > self.view.now)
+        due.filter(|due| !restart::is_due(*due, self.view.now))
     }
 
     fn begin_joining(&self, target: i32, requested: Option<RequestedSize>) -> Resize {
@@ -519,7 +529,8 @@ impl<'a, 'b> Decision<'a, 'b> {
             .filter_map(|index| Some((*index, self.row(*index)?)));
         let written = (scaling.acknowledged.as_deref(), scaling.checkpointed.as_deref());
         let (acknowledged, checkpointed) = self.leave.reports(rows, written);
-        let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
+        let over = self.leave.no_later(scaling);
+        let deadline = over.as_ref().map(|deadline| deadline.0);
         let waits_since = self.view.local.waits.unacknowledged_since;
         let waits_since = waits_since.unwrap_or(self.view.instant);
         let silent_until = self.leave.silent_until(waits_since, deadline);
@@ -532,7 +543,7 @@ impl<'a, 'b> Decision<'a, 'b> {
         };
         let has_left = |index: i32| {
             let row = self.row(index);
-            row.is_none_or(|row| row.has_ended() || row.phase == PodPhase::Pending)
+            row.is_none_or(|row| row.phase == PodPhase::Pending || self.has_ended(row))
         };
         let is_over = |index: i32| until(index).is_none_or(|until| until <= self.view.now);
         let members = self
@@ -567,6 +578,7 @@ impl<'a, 'b> Decision<'a, 'b> {
             step,
             acknowledged: indices::format(&acknowledged),
             checkpointed: indices::format(&checkpointed),
+            deadline: over,
             ..scaling.clone()
         };
         if is_done && !self.have_joined(&scaling) {

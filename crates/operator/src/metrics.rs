@@ -98,6 +98,7 @@ pub struct Metrics {
     restarts: Family<CauseLabels, Counter>,
     incidents: Family<CauseLabels, Counter>,
     incident_seconds: Histogram,
+    incident_steps_lost: Histogram,
     scale_requests: Family<ScaleLabels, Counter>,
     drain_seconds: Histogram,
     forced_removals: Family<WhyLabels, Counter>,
@@ -146,9 +147,16 @@ impl Metrics {
         ]);
         let help = "How long pods that were told to leave took, until nobody waited for any of them";
         registry.register("drain_seconds", help, drain_seconds.clone());
-        let drain_steps_lost = Histogram::new([
-            0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10_000.0,
-        ]);
+        // From none to a long way back.
+        let steps = || {
+            Histogram::new([
+                0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10_000.0,
+            ])
+        };
+        let incident_steps_lost = steps();
+        let help = "Steps that had to be done again because of an incident";
+        registry.register("incident_steps_lost", help, incident_steps_lost.clone());
+        let drain_steps_lost = steps();
         let help = "Steps done since the last checkpoint when all pods of a job had left to start anew";
         registry.register("drain_steps_lost", help, drain_steps_lost.clone());
         let to = &mut registry;
@@ -169,6 +177,7 @@ impl Metrics {
                 "Ends of pods that came of no other, by cause: all that came of them count once",
             ),
             incident_seconds,
+            incident_steps_lost,
             scale_requests: registered(
                 to,
                 "scale_requests",
@@ -276,9 +285,12 @@ impl Metrics {
 
     /// Records how long a job did not run because of an incident.
     pub(crate) fn incident_ended(&self, seconds: i64) {
-        // Times of incidents are whole seconds, and far below the limits of a float.
-        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
-        self.incident_seconds.observe(f64::from(seconds));
+        self.incident_seconds.observe(as_float(seconds));
+    }
+
+    /// Records how many steps had to be done again because of an incident.
+    pub(crate) fn incident_resumed(&self, steps_lost: i64) {
+        self.incident_steps_lost.observe(as_float(steps_lost));
     }
 
     /// Counts a ScaleIn or a ScaleOut that has ended.
@@ -292,8 +304,6 @@ impl Metrics {
 
     /// Counts what became of pods that were told to leave.
     pub(crate) fn drained(&self, drain: &DrainSummary) {
-        // Both are far below the limits of a float.
-        let float = |number: i64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
         for (why, pods) in &drain.forced {
             let why = why.as_str();
             self.forced_removals
@@ -301,10 +311,10 @@ impl Metrics {
                 .inc_by(*pods);
         }
         if let Some(seconds) = drain.seconds {
-            self.drain_seconds.observe(float(seconds));
+            self.drain_seconds.observe(as_float(seconds));
         }
         if let Some(steps) = drain.steps_lost {
-            self.drain_steps_lost.observe(float(steps));
+            self.drain_steps_lost.observe(as_float(steps));
         }
     }
 
@@ -334,6 +344,11 @@ impl Metrics {
     pub(crate) fn event_dropped(&self) {
         self.events_dropped.inc();
     }
+}
+
+/// Seconds and steps are whole numbers, and far below the limits of a float.
+fn as_float(number: i64) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

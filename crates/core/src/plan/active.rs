@@ -85,6 +85,7 @@ pub(super) fn plan(
                 restarts::record_outage(view, &mut status);
             }
             record_phase(view, &mut status, phase, objection);
+            restarts::record_step_after(view, &mut status);
             children::plan(job, view, &mut assessment, &mut status, objection, &mut plan);
             budget::correct(job, view, &status, objection, &mut plan);
             let is_news = phase_before != Some(JobPhase::Running) && phase == JobPhase::Running;
@@ -244,12 +245,8 @@ fn phase(
     attempt: Attempt,
 ) -> JobPhase {
     let roles: Vec<RolePhase> = status.roles.iter().map(|role| role.phase).collect();
-    let group = status
-        .restarts
-        .as_ref()
-        .and_then(|restarts| restarts.group.as_ref());
     let is_replacing =
-        group.is_some() || !assessment.new_restarts.is_empty() || !assessment.replacing.is_empty();
+        status.starts_anew() || !assessment.new_restarts.is_empty() || !assessment.replacing.is_empty();
     let phase = deduce::job(
         status.phase,
         &roles,

@@ -37,9 +37,7 @@ pub(super) fn measure(view: &View<'_>, plan: &mut Plan) {
     let Some(status) = plan.status.status().filter(|_| plan.drain.seconds.is_some()) else {
         return;
     };
-    let restarts = status.restarts.as_ref();
-    let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
-    if starts_anew || status.scaling.as_deref().is_some_and(Scaling::restarts_all) {
+    if status.starts_anew() || status.scaling.as_deref().is_some_and(Scaling::restarts_all) {
         plan.drain.steps_lost = steps_since_checkpoint(view, status);
     }
 }

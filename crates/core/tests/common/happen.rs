@@ -202,6 +202,16 @@ impl World {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
     }
 
+    /// The clock of the operator's machine is set.
+    pub fn set_clock(&mut self, seconds: i64) {
+        self.tick(seconds);
+        self.start.0 = self
+            .start
+            .0
+            .checked_add(SignedDuration::from_secs(seconds))
+            .unwrap();
+    }
+
     /// Operator and kubelets work, and time passes to whatever the operator waits for, but for a
     /// deadline in the far future, until nothing moves; pods that wait are run.
     pub fn settle(&mut self) {

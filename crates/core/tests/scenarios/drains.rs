@@ -623,6 +623,113 @@ fn who_is_told_late_has_time_to_answer() {
     assert_eq!((pods(&world), world.restarts()), (String::new(), (0, 1)));
 }
 
+/// Pods have as much time as they have from then on, or it is over; and the next pause is as long as
+/// any is.
+#[rstest]
+#[case::forward(3600)]
+#[case::back(-3600)]
+fn a_clock_that_jumps_holds_up_nothing(#[case] seconds: i64) {
+    let mut world = running(drained(jax()));
+    world.cordon("b");
+    world.reconcile();
+    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.reconcile();
+    world.set_clock(seconds);
+    world.reconcile();
+    world.tick(TIMEOUT + 10);
+    world.reconcile();
+    assert_eq!((pods(&world), world.restarts()), (String::new(), (0, 1)));
+    world.set_clock(seconds);
+    world.kubelets_remove();
+    world.reconcile();
+    world.tick(6);
+    world.reconcile();
+    assert_eq!(pods(&world), "worker-0 worker-1 worker-2");
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+}
+
+/// The scheduler gives the place of a pod that saves its work to another one.
+#[test]
+fn a_pod_that_is_preempted_while_all_leave_is_part_of_the_same_disruption() {
+    let mut world = running(drained(jax()).backoff_limit(0));
+    world.cordon("b");
+    world.reconcile();
+    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.ask_to_go("mnist-worker-2");
+    world.fail("mnist-worker-2", 143);
+    world.pod_mut("mnist-worker-2").end.as_mut().unwrap().disrupted = true;
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!(
+        (pods(&world), world.restarts()),
+        ("worker-0 worker-1".to_owned(), (0, 0)),
+        "the others still save their work"
+    );
+    world.succeed_all();
+    world.reconcile();
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(history(&world).len(), 1);
+}
+
+/// All is seen at the same time: some have left, and a pod of another role has failed.
+#[rstest]
+#[case::that_start_anew_together(RestartScope::Role)]
+#[case::of_which_one_leaves_alone(RestartScope::Pod)]
+fn pods_of_another_role_start_anew_together_too(#[case] left: RestartScope) {
+    let restarts = |role: &mut RoleSpec| role.restart_policy = Some(RestartPolicy::OnFailure);
+    let job = custom(&[("left", 2), ("right", 2)])
+        .role("left", restarts)
+        .role("right", restarts)
+        .scope("left", left)
+        .scope("right", RestartScope::Role);
+    let mut world = running(drained(job));
+    world.cordon("a");
+    world.reconcile();
+    for pod in told(&world)
+        .split(' ')
+        .map(|pod| format!("mnist-{pod}"))
+        .collect::<Vec<_>>()
+    {
+        world.succeed(&pod);
+    }
+    world.fail("mnist-right-1", 1);
+    world.reconcile();
+    assert_eq!(world.restarts(), (1, 1), "a failure and a disruption");
+    let of_right = world.names(|row| row.name.contains("right") && !row.terminating);
+    assert_eq!(of_right, [""; 0], "the other one goes with it");
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (1, 1)));
+    assert_eq!(world.pod("mnist-right-0").attempt, 1);
+    let reasons: Vec<_> = history(&world).into_iter().map(|record| record.reason).collect();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+}
+
+/// It is asked by its deletion; only the next pod of its name has to wait.
+#[test]
+fn a_pod_whose_time_is_over_is_deleted_at_once_however_often_it_was_replaced() {
+    let mut world = running(drained(workers(3, RestartPolicy::OnFailure)));
+    for _ in 0..3 {
+        world.fail("mnist-worker-1", 1);
+        world.settle();
+    }
+    world.run_on("mnist-worker-1", "b");
+    world.reconcile();
+    world.cordon("b");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1");
+    world.tick(10);
+    world.reconcile();
+    assert_eq!(pods(&world), "worker-0 worker-2", "it has said nothing");
+    world.kubelets_remove();
+    let plan = world.reconcile();
+    assert_eq!(pods(&world), "worker-0 worker-2", "and is not made anew at once");
+    assert!(plan.wake_at().is_some());
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (3, 1)));
+}
+
 /// The time of those that leave is not theirs.
 #[test]
 fn a_pod_that_trains_for_itself_waits_until_others_have_left() {

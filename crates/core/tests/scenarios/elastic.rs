@@ -2,10 +2,13 @@
 
 use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Paused, Running, Scaling, Starting, Succeeded};
-use trainyard_api::{Elastic, Refill, ScalingStep, StartAt, TrainingJob, ValidSizes};
+use trainyard_api::{
+    Elastic, NodeDownPolicy, Refill, RoleSpec, ScalingStep, StartAt, TrainingJob, ValidSizes,
+};
 use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::local_state::LocalState;
 use trainyard_core::model::{DrainSummary, ForcedRemoval};
+use trainyard_core::view::NodeState;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, with_agent};
@@ -551,6 +554,61 @@ fn a_job_without_any_pod_is_paused() {
 }
 
 /// The role would never end without it.
+/// The pod of a lost node may be on its way out for ever, and run as long. Its node is lost before
+/// it is asked to go, or after.
+#[rstest]
+#[case::before(true)]
+#[case::after(false)]
+fn a_pod_that_nobody_can_remove_gives_up_its_place(#[case] before: bool) {
+    let mut world = running(elastic(3, |_| {}));
+    world.run_on("mnist-worker-1", "lost");
+    world.reconcile();
+    let lose = |world: &mut World| world.node("lost", NodeState::Down);
+    if before {
+        lose(&mut world);
+    }
+    world.ask_to_go("mnist-worker-1");
+    world.reconcile();
+    if !before {
+        assert_eq!(members(&world), (3, None), "its kubelet removes it");
+        lose(&mut world);
+    }
+    world.settle();
+    assert_eq!((pods(&world).as_str(), world.phase()), ("0 2 3", Some(Running)));
+    assert_eq!(members(&world), (3, Some("0,2-3".to_owned())));
+    assert_eq!(world.restarts(), (0, 1));
+    assert!(world.log.deleted.is_empty(), "nobody says that it has ended");
+
+    // The machine is back, and its kubelet ends the pod.
+    world.node("lost", NodeState::Up);
+    world.settle();
+    assert_eq!(pods(&world), "0 2 3");
+    assert_eq!((members(&world).0, world.restarts()), (3, (0, 1)));
+    scale(&mut world, 4);
+    wait(&mut world);
+    world.settle();
+    assert_eq!(pods(&world), "0 2 3 1", "its name is free again");
+}
+
+/// It can't save anything any more.
+#[test]
+fn a_pod_that_is_to_leave_has_left_when_its_node_is_lost() {
+    let fails = |role: &mut RoleSpec| role.node_down_policy = Some(NodeDownPolicy::Fail);
+    let mut world = running(elastic(3, |_| {}).role("worker", fails));
+    world.run_on("mnist-worker-2", "lost");
+    world.reconcile();
+    scale(&mut world, 2);
+    wait(&mut world);
+    world.reconcile();
+    assert_eq!(victims(&world).as_deref(), Some("2"));
+    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.reconcile();
+    world.node("lost", NodeState::Down);
+    world.reconcile_for_a_second();
+    assert_eq!((victims(&world), members(&world).0), (None, 2));
+    assert_eq!(world.restarts(), (0, 0));
+}
+
 #[test]
 fn the_place_of_the_pod_that_decides_does_not_stay_empty() {
     let job = elastic(3, |elastic| elastic.refill = Some(Refill::Never));
