@@ -88,8 +88,8 @@ impl<'a> Leave<'a, '_> {
         self.view.now.checked_add(timeout).ok().map(time)
     }
 
-    /// When the time of pods is over that were told to leave. If the clock went back since, they have
-    /// no more time than if they were told now.
+    /// When the time of pods is over that were told to leave. If the clock went back since, they
+    /// have no more time than if they were told now.
     pub(super) fn no_later(&self, scaling: &Scaling) -> Option<Time> {
         // A request may have given them more.
         let anew = self.deadline(None).filter(|_| scaling.request.is_none());

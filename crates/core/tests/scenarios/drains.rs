@@ -623,8 +623,8 @@ fn who_is_told_late_has_time_to_answer() {
     assert_eq!((pods(&world), world.restarts()), (String::new(), (0, 1)));
 }
 
-/// Pods have as much time as they have from then on, or it is over; and the next pause is as long as
-/// any is.
+/// The time of pods is over, or they have as much as if they were told now; and no pause is longer
+/// than any other.
 #[rstest]
 #[case::forward(3600)]
 #[case::back(-3600)]
