@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::TrainingJobSpec;
+use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::notice::{Notice, NoticeCause};
 use trainyard_core::view::{NodeState, Nodes, PodEnd, PodPhase, PodRow, Trouble};
 
@@ -153,6 +154,12 @@ impl World {
                 .and_then(|at| at.checked_add(SignedDuration::from_secs(1)).ok());
             end.asked_at = Some(finished.map_or(now, |after| now.max(after)));
         }
+    }
+
+    /// The program of a pod that was told to leave says how far it is.
+    pub fn report_drain(&mut self, pod: &str, state: DrainState) {
+        let uid = self.pod(pod).uid.to_string();
+        self.local.drains.record(&uid, DrainReport { state, step: None });
     }
 
     /// A pod is gone without a trace.

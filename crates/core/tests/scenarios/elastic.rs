@@ -5,7 +5,7 @@ use trainyard_api::JobPhase::{Failed, Paused, Running, Scaling, Starting, Succee
 use trainyard_api::{
     Elastic, NodeDownPolicy, Refill, RoleSpec, ScalingStep, StartAt, TrainingJob, ValidSizes,
 };
-use trainyard_contract::drain::{DrainReport, DrainState};
+use trainyard_contract::drain::DrainState;
 use trainyard_core::local_state::LocalState;
 use trainyard_core::model::{DrainSummary, ForcedRemoval};
 use trainyard_core::view::NodeState;
@@ -58,12 +58,6 @@ fn running(job: TrainingJob) -> World {
     world.run_all();
     world.reconcile();
     world
-}
-
-/// The program of a pod that was told to leave says how far it is.
-fn report(world: &mut World, pod: &str, state: DrainState) {
-    let uid = world.pod(pod).uid.to_string();
-    world.local.drains.record(&uid, DrainReport { state, step: None });
 }
 
 /// Enough time since the last change.
@@ -129,10 +123,10 @@ fn every_step_is_in_the_status() {
     world.reconcile();
     let step = |world: &World| world.status().scaling.unwrap().step;
     assert_eq!(step(&world), ScalingStep::Requested);
-    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
     world.reconcile();
     assert_eq!(step(&world), ScalingStep::Requested, "one of two");
-    report(&mut world, "mnist-worker-3", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-3", DrainState::CheckpointDone);
     world.reconcile_for_a_second();
     assert_eq!(step(&world), ScalingStep::Acknowledged);
     let scaling = world.status().scaling.unwrap();
@@ -144,7 +138,7 @@ fn every_step_is_in_the_status() {
     world.tick(30);
     world.reconcile();
     assert_eq!(pods(&world), "0 1 2 3");
-    report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-2", DrainState::CheckpointDone);
     world.reconcile();
     assert_eq!(step(&world), ScalingStep::CheckpointDone);
 }
@@ -160,14 +154,14 @@ fn users_are_told_of_every_step_and_of_all_who_leave() {
     world.reconcile();
     let before = world.log.events.len();
     for pod in ["mnist-worker-2", "mnist-worker-3", "mnist-worker-4"] {
-        report(&mut world, pod, DrainState::Acknowledged);
+        world.report_drain(pod, DrainState::Acknowledged);
         world.reconcile();
     }
     assert_eq!(world.log.events.len(), before, "one says nothing");
     world.tick(10);
     world.reconcile();
     for pod in ["mnist-worker-2", "mnist-worker-3"] {
-        report(&mut world, pod, DrainState::CheckpointDone);
+        world.report_drain(pod, DrainState::CheckpointDone);
         world.succeed(pod);
         world.reconcile();
     }
@@ -207,7 +201,7 @@ fn users_are_told_of_checkpoints() {
     scale(&mut world, 2);
     world.reconcile();
     let before = world.log.events.len();
-    report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-2", DrainState::CheckpointDone);
     world.reconcile();
     world.tick(7);
     world.succeed("mnist-worker-2");
@@ -243,7 +237,7 @@ fn a_change_costs_six_writes_and_one_for_each_pod() {
     for state in [DrainState::Acknowledged, DrainState::CheckpointDone] {
         for pod in &leaving {
             world.tick(1);
-            report(&mut world, pod, state);
+            world.report_drain(pod, state);
             world.reconcile();
         }
     }
@@ -289,7 +283,7 @@ fn a_program_that_says_nothing_is_asked_by_a_signal() {
     let mut world = running(elastic(4, |_| {}));
     scale(&mut world, 2);
     let plan = world.reconcile();
-    report(&mut world, "mnist-worker-3", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-3", DrainState::Acknowledged);
     world.reconcile();
     assert!(plan.wake_at().is_some());
     world.tick(9);
@@ -314,7 +308,7 @@ fn who_does_not_leave_in_time_is_deleted() {
     let mut world = running(elastic(3, |elastic| elastic.drain_timeout_seconds = Some(60)));
     scale(&mut world, 2);
     world.reconcile();
-    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
     let plan = world.reconcile_for_a_second();
     let deadline = world.status().scaling.unwrap().deadline.unwrap().0;
     assert_eq!(plan.wake_at(), Some(deadline));
@@ -601,7 +595,7 @@ fn a_pod_that_is_to_leave_has_left_when_its_node_is_lost() {
     wait(&mut world);
     world.reconcile();
     assert_eq!(victims(&world).as_deref(), Some("2"));
-    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
     world.reconcile();
     world.node("lost", NodeState::Down);
     world.reconcile_for_a_second();
@@ -682,9 +676,9 @@ fn an_operator_that_dies_at_any_write_deletes_nobody_who_has_not_left() {
         assert_eq!(pods(world), "0 1 2 3", "they have not left");
         // An operator that has just been started is told again.
         for pod in ["mnist-worker-2", "mnist-worker-3"] {
-            report(world, pod, DrainState::Acknowledged);
+            world.report_drain(pod, DrainState::Acknowledged);
             operator(world);
-            report(world, pod, DrainState::Acknowledged);
+            world.report_drain(pod, DrainState::Acknowledged);
         }
         operator(world);
         world.tick(20);
@@ -694,7 +688,7 @@ fn an_operator_that_dies_at_any_write_deletes_nobody_who_has_not_left() {
         // One that has just been started waits for others anew.
         for _ in 0..3 {
             operator(world);
-            report(world, "mnist-worker-3", DrainState::Acknowledged);
+            world.report_drain("mnist-worker-3", DrainState::Acknowledged);
             world.tick(1);
         }
         assert_eq!(pods(world), "0 1 3");
