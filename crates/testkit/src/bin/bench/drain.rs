@@ -174,16 +174,16 @@ impl Bench {
         let longest = times
             .collect::<Option<Vec<i64>>>()
             .and_then(|all| all.into_iter().max());
-        let per_job = |kind: &str| {
+        let per_job = |is_meant: fn(&str) -> bool| {
             let count = |metrics: &trainyard_testkit::program::OperatorMetrics| {
-                metrics.count(|verb, of| of.starts_with(kind) && !matches!(verb, "get" | "list" | "watch"))
+                metrics.count(|verb, kind| is_meant(kind) && !matches!(verb, "get" | "list" | "watch"))
             };
             as_f64(count(&after) - count(&before)) / as_f64(jobs as u64)
         };
         Ok(Drained {
             longest: longest.context("a job that does not run")?,
-            statuses: per_job("TrainingJob"),
-            pods: per_job("Pod"),
+            statuses: per_job(|kind| kind.starts_with("TrainingJob")),
+            pods: per_job(|kind| kind == "Pod"),
             disruptions: history.len() as u64,
         })
     }
