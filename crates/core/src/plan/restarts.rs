@@ -80,7 +80,7 @@ pub(super) fn count(
         // One that has left may be evicted until then. One that has not is asked by its deletion.
         let runs = ended.row.is_some_and(PodRow::may_run);
         let left = evaded.filter(|_| !runs && ended.row.is_some());
-        let free_at = left.and_then(|evaded| evaded.names_are_free_at(view.now));
+        let free_at = left.and_then(|_| Evaded::names_are_free_at(view.now));
         let not_before = restart::not_before(earlier, view.now).max(free_at);
         if not_before.is_none() || evaded.is_some() && runs {
             plan.after_status
@@ -191,7 +191,7 @@ fn begin_group(
     let first = assessment.roles.get(group.first.role);
     let earlier = first.and_then(|role| role.replaced.get(&group.first.index).copied());
     let not_before = restart::not_before(earlier.unwrap_or_default(), view.now)
-        .max(evaded.and_then(|evaded| evaded.names_are_free_at(view.now)));
+        .max(evaded.and_then(|_| Evaded::names_are_free_at(view.now)));
     plan.wake_at = earliest([plan.wake_at, not_before]);
     for (position, role) in assessment.roles.iter_mut().enumerate() {
         for key in job.keys_of(position).filter(|_| group.roles.contains(&position)) {

@@ -47,7 +47,7 @@ pub(crate) struct Evaded {
 impl Evaded {
     /// When whoever drains the nodes knows that the pods have left, and others may have their
     /// names.
-    pub(crate) fn names_are_free_at(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn names_are_free_at(now: Timestamp) -> Option<Timestamp> {
         now.checked_add(EVICTION_INTERVAL).ok()
     }
 }
