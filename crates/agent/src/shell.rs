@@ -2,9 +2,9 @@
 //! account or a key of a person.
 //!
 //! Both sides have a certificate of an authority that was made for this job alone, and accept no
-//! other. Or the Kubernetes API connects and authorizes them. Either way they exchange frames. Each
-//! stream has a window, so that both sides can always read: a heartbeat or a signal never waits
-//! behind an output that is not read.
+//! other, nor one of another attempt of the job. Or the Kubernetes API connects and authorizes
+//! them. Either way they exchange frames. Each stream has a window, so that both sides can always
+//! read: a heartbeat or a signal never waits behind an output that is not read.
 
 pub mod client;
 mod error;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use trainyard_contract::directories;
-use trainyard_contract::environment::{IDENTITY, SHELL_IDLE_TIMEOUT, SHELL_PORT};
+use trainyard_contract::environment::{IDENTITY, SHELL_ATTEMPT, SHELL_IDLE_TIMEOUT, SHELL_PORT};
 use trainyard_contract::shell::{IDLE_TIMEOUT_SECONDS, PORT};
 
 use crate::settings::{self, Environment, SettingError};
@@ -38,6 +38,12 @@ const MAX_CHUNK: usize = 16 * 1024 - 64;
 fn port(environment: Environment<'_>) -> Result<u16, SettingError> {
     let port = settings::optional(environment, SHELL_PORT, "a port from 0 to 65535")?;
     Ok(port.unwrap_or(PORT))
+}
+
+/// How often all pods of the job have started anew together.
+fn attempt(environment: Environment<'_>) -> Result<u32, SettingError> {
+    let attempt = settings::optional(environment, SHELL_ATTEMPT, "a whole number")?;
+    Ok(attempt.unwrap_or_default())
 }
 
 /// How long the other side may send nothing, if the environment says so.

@@ -144,6 +144,14 @@ pub struct TrainingJobStatus {
     pub accepted_framework: Option<String>,
 }
 
+impl TrainingJobStatus {
+    /// Whether pods start anew together at the moment.
+    pub fn starts_anew(&self) -> bool {
+        let restarts = self.restarts.as_ref();
+        restarts.is_some_and(|restarts| restarts.group.is_some())
+    }
+}
+
 impl Serialize for TrainingJobStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Self::serialize(self, serializer)
@@ -606,6 +614,14 @@ pub struct RestartRecord {
     /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<i64>,
+    /// The first step that the programs reported when all roles ran again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_after: Option<i64>,
+    /// How many steps were done that have to be done again: those since the last checkpoint if all
+    /// pods start anew, and as many as the programs are seen to have gone back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub steps_lost: Option<i64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]

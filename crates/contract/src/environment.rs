@@ -35,6 +35,9 @@ pub const DRAIN_SILENTLY: &str = "TRAINYARD_DRAIN_SILENTLY";
 pub const IDENTITY: &str = "TRAINYARD_IDENTITY";
 /// The port of the remote shell; [`PORT`](crate::shell::PORT) if it is not set.
 pub const SHELL_PORT: &str = "TRAINYARD_SHELL_PORT";
+/// How often all pods of the job have started anew together; not set before they have. Both sides
+/// of the remote shell must be of the same attempt.
+pub const SHELL_ATTEMPT: &str = "TRAINYARD_SHELL_ATTEMPT";
 /// After how many seconds of silence one side of the remote shell gives the other up. Users may set
 /// it, within [`IDLE_TIMEOUT_SECONDS`](crate::shell::IDLE_TIMEOUT_SECONDS).
 pub const SHELL_IDLE_TIMEOUT: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";

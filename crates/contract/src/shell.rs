@@ -12,6 +12,10 @@ pub const PORT: u16 = 7522;
 /// it.
 pub const CERTIFICATE_NAME: &str = "trainyard.job";
 
+/// What both sides say in the handshake, followed by their attempt, as the protocol that they want
+/// to speak (ALPN). Sides of different attempts have none in common.
+pub const ATTEMPT_PROTOCOL: &str = "trainyard-attempt-";
+
 /// What [`SHELL_IDLE_TIMEOUT`](crate::environment::SHELL_IDLE_TIMEOUT) may be: at least two
 /// heartbeats; more than a day is as good as never.
 pub const IDLE_TIMEOUT_SECONDS: RangeInclusive<u64> = 2..=86_400;

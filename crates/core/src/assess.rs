@@ -139,6 +139,13 @@ pub(crate) struct Assessment<'a> {
     pub evaded: Option<Evaded>,
 }
 
+impl Assessment<'_> {
+    /// What is known of a pod that has left a node which is about to go. `None` for all others.
+    pub(crate) fn evaded_of(&self, key: PodKey) -> Option<&Evaded> {
+        self.evaded.as_ref().filter(|evaded| evaded.pods.contains(&key))
+    }
+}
+
 /// Whether a job goes on, or all its pods are given up: because a name that the job needs is taken,
 /// or because pods that would be created now could not talk to those that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -582,7 +589,7 @@ impl<'a> RoleAssessor<'a, '_> {
 
     fn is_due(&mut self, entry: &PendingReplacement) -> bool {
         match &entry.not_before {
-            Some(time) if time.0 > self.view.now => {
+            Some(time) if !restart::is_due(time.0, self.view.now) => {
                 self.assessment.next_due =
                     Some(self.assessment.next_due.map_or(time.0, |next| next.min(time.0)));
                 false

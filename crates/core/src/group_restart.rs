@@ -12,6 +12,7 @@ use trainyard_api::{Scaling, TrainingJobStatus};
 
 use crate::job::Job;
 use crate::model::PodKey;
+use crate::restart;
 use crate::view::{PodRow, View};
 
 /// Pods that start anew together, as a status has them.
@@ -41,12 +42,13 @@ impl Underway {
 
     /// Returns true if the new pods may be created.
     pub(crate) fn may_create(&self, now: Timestamp) -> bool {
-        !self.has_former && self.not_before.is_none_or(|at| at <= now)
+        !self.has_former && self.not_before.is_none_or(|at| restart::is_due(at, now))
     }
 
     /// When the new pods may be created, if only time keeps them from that.
     pub(crate) fn due(&self, now: Timestamp) -> Option<Timestamp> {
-        self.not_before.filter(|at| !self.has_former && *at > now)
+        self.not_before
+            .filter(|at| !self.has_former && !restart::is_due(*at, now))
     }
 }
 

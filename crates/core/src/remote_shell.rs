@@ -94,7 +94,11 @@ pub(crate) fn identify(job: &Job<'_>, role: &Role<'_>, credentials: &Credentials
             (environment::SHELL_PORT, &*PORT.to_string()),
             (environment::IDENTITY, &*credentials.directory),
         ];
-        main.env.get_or_insert_default().splice(0..0, env.map(variable));
+        let own = main.env.get_or_insert_default();
+        own.splice(0..0, env.map(variable));
+        if let Some(attempt) = job.common_attempt().filter(|attempt| *attempt > 0) {
+            own.insert(0, variable((environment::SHELL_ATTEMPT, &*attempt.to_string())));
+        }
     }
 }
 

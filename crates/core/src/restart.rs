@@ -113,6 +113,13 @@ pub fn not_before(earlier: u32, now: Timestamp) -> Option<Timestamp> {
     now.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
 
+/// Returns true if a replacement that waits until a moment need not wait any more: it has come, or
+/// is farther away than any pause, because the clock went back since.
+pub(crate) fn is_due(not_before: Timestamp, now: Timestamp) -> bool {
+    let left = not_before.duration_since(now);
+    left <= SignedDuration::ZERO || left > SignedDuration::from_secs(MAX_PAUSE)
+}
+
 /// The records since the job started or was last calm. Empty if it is calm now.
 pub fn recent(history: &[RestartRecord], start: Option<Timestamp>, now: Timestamp) -> &[RestartRecord] {
     let mut next = now;

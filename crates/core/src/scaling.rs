@@ -404,6 +404,8 @@ impl<'a, 'b> Decision<'a, 'b> {
 
     /// Until when no other change begins, after one at a time.
     fn cool_until(&self, last: Option<&Time>, pause: SignedDuration) -> Option<Timestamp> {
+        // The clock may have gone back since.
+        let last = last.filter(|last| last.0 <= self.view.now);
         let due = last.and_then(|last| last.0.checked_add(pause).ok());
         due.filter(|due| *due > self.view.now)
     }
@@ -424,7 +426,7 @@ impl<'a, 'b> Decision<'a, 'b> {
         // Losses that are long ago, or came at once, are no pattern.
         let earlier = rounds.min(losses.len().saturating_sub(1));
         let due = restart::not_before(u32::try_from(earlier).unwrap_or(u32::MAX), last);
-        due.filter(|due| *due > self.view.now)
+        due.filter(|due| !restart::is_due(*due, self.view.now))
     }
 
     fn begin_joining(&self, target: i32, requested: Option<RequestedSize>) -> Resize {
@@ -607,7 +609,8 @@ impl<'a, 'b> Decision<'a, 'b> {
             .filter_map(|index| Some((*index, self.row(*index)?)));
         let written = (scaling.acknowledged.as_deref(), scaling.checkpointed.as_deref());
         let (acknowledged, checkpointed) = self.leave.reports(rows, written);
-        let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
+        let over = self.leave.no_later(scaling);
+        let deadline = over.as_ref().map(|deadline| deadline.0);
         let waits_since = self.view.local.waits.unacknowledged_since;
         let waits_since = waits_since.unwrap_or(self.view.instant);
         let silent_until = self.leave.silent_until(waits_since, deadline);
@@ -662,6 +665,7 @@ impl<'a, 'b> Decision<'a, 'b> {
             step,
             acknowledged: indices::format(&acknowledged),
             checkpointed: indices::format(&checkpointed),
+            deadline: over,
             ..scaling.clone()
         };
         let drained = is_done.then(|| scaling.clone());

@@ -448,7 +448,7 @@ impl Index {
     pub fn record_progress(
         &self,
         key: &JobKey,
-        pod: &str,
+        (pod, uid): (&str, &str),
         progress: Progress,
     ) -> Result<Option<JobKey>, TooOften> {
         let mut inner = self.lock();
@@ -481,6 +481,7 @@ impl Index {
             .is_none_or(|last| *last.progress != progress);
         owner.progress_report = Some(ProgressReport {
             reporter,
+            pod: (pod.into(), uid.into()),
             at: now,
             progress: Arc::new(progress),
         });

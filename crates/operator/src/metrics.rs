@@ -95,7 +95,8 @@ fn drain_seconds() -> Histogram {
     ])
 }
 
-fn drain_steps_lost() -> Histogram {
+/// From none to a long way back.
+fn steps_lost() -> Histogram {
     Histogram::new([
         0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10_000.0,
     ])
@@ -115,6 +116,7 @@ pub struct Metrics {
     restarts: Family<CauseLabels, Counter>,
     incidents: Family<CauseLabels, Counter>,
     incident_seconds: Histogram,
+    incident_steps_lost: Histogram,
     scale_requests: Family<ScaleLabels, Counter>,
     drain_seconds: Histograms,
     forced_removals: Family<RemovalLabels, Counter>,
@@ -160,7 +162,10 @@ impl Metrics {
         let drain_seconds = Histograms::new_with_constructor(drain_seconds);
         let help = "How long pods that were told to leave took, until nobody waited for any of them, by why they left";
         registry.register("drain_seconds", help, drain_seconds.clone());
-        let drain_steps_lost = Histograms::new_with_constructor(drain_steps_lost);
+        let incident_steps_lost = steps_lost();
+        let help = "Steps that had to be done again because of an incident";
+        registry.register("incident_steps_lost", help, incident_steps_lost.clone());
+        let drain_steps_lost = Histograms::new_with_constructor(steps_lost);
         let help = "Steps done since the last checkpoint when all pods of a job had left, by why they left";
         registry.register("drain_steps_lost", help, drain_steps_lost.clone());
         let to = &mut registry;
@@ -181,6 +186,7 @@ impl Metrics {
                 "Ends of pods that came of no other, by cause: all that came of them count once",
             ),
             incident_seconds,
+            incident_steps_lost,
             scale_requests: registered(
                 to,
                 "scale_requests",
@@ -288,9 +294,12 @@ impl Metrics {
 
     /// Records how long a job did not run because of an incident.
     pub(crate) fn incident_ended(&self, seconds: i64) {
-        // Times of incidents are whole seconds, and far below the limits of a float.
-        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
-        self.incident_seconds.observe(f64::from(seconds));
+        self.incident_seconds.observe(as_float(seconds));
+    }
+
+    /// Records how many steps had to be done again because of an incident.
+    pub(crate) fn incident_resumed(&self, steps_lost: i64) {
+        self.incident_steps_lost.observe(as_float(steps_lost));
     }
 
     /// Counts a ScaleIn or a ScaleOut that has ended.
@@ -304,8 +313,6 @@ impl Metrics {
 
     /// Counts what became of pods that were told to leave.
     pub(crate) fn drained(&self, drain: &DrainSummary) {
-        // Both are far below the limits of a float.
-        let float = |number: i64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
         let cause = drain.cause.as_str();
         for (why, pods) in &drain.forced {
             let why = why.as_str();
@@ -315,10 +322,10 @@ impl Metrics {
         }
         let labels = CauseLabels { cause };
         if let Some(seconds) = drain.seconds {
-            self.drain_seconds.get_or_create(&labels).observe(float(seconds));
+            self.drain_seconds.get_or_create(&labels).observe(as_float(seconds));
         }
         if let Some(steps) = drain.steps_lost {
-            self.drain_steps_lost.get_or_create(&labels).observe(float(steps));
+            self.drain_steps_lost.get_or_create(&labels).observe(as_float(steps));
         }
     }
 
@@ -348,6 +355,11 @@ impl Metrics {
     pub(crate) fn event_dropped(&self) {
         self.events_dropped.inc();
     }
+}
+
+/// Seconds and steps are whole numbers, and far below the limits of a float.
+fn as_float(number: i64) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

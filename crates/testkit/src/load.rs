@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 use trainyard_eventually::{LOOK_INTERVAL, Wait};
 use trainyard_operator::clock::{Clock, SystemClock};
 
-pub use node::nodes;
+pub use node::{cordon, create_nodes, nodes, remove_nodes};
 pub use script::Script;
 pub use watch::{Change, Target, follow};
 
@@ -340,7 +340,7 @@ impl State {
     }
 
     async fn play_to_end(&self, key: &Key, pod: &PlayedPod, number: usize) -> Result<()> {
-        if let Some(node) = self.script.node(number)
+        if let Some(node) = self.script.node(&key.1, pod.earlier, number)
             && !self.bind(key, pod, node).await?
         {
             return Ok(());

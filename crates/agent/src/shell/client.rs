@@ -46,13 +46,16 @@ Input, output and errors are passed as they are, and so is the exit code; 128 an
 command. SIGTERM, SIGINT and SIGHUP are passed to the process group of the command. If this program ends in another
 way, the command gets SIGTERM, and after 2 s SIGKILL.
 
-A host that is not known yet, takes no connections, or is of another job, is tried again for 30 s; if the Kubernetes API
+A host that is not known yet, takes no connections, or is of another job or attempt, is tried again for 30 s; if the Kubernetes API
 says that this pod may not run commands there, for 10 s. A host that falls silent is given up after 4 s, or as the
 environment says.
 
 Environment:
   TRAINYARD_IDENTITY    The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]
   TRAINYARD_SHELL_PORT  The port of the server [default: 7522]
+  TRAINYARD_SHELL_ATTEMPT
+                        How often all pods of the job have started anew together, which must be as often for the host
+                        [default: 0]
   TRAINYARD_SHELL_SILENCE_SECONDS
                         After how many seconds a host that falls silent is given up, at least 2 [default: 4]
   TRAINYARD_EXEC        The path that the Kubernetes API has for `attend` in a pod, with {} for its name, which is the
@@ -110,8 +113,11 @@ fn transport(environment: Environment<'_>) -> Result<Transport, String> {
     }
     Ok(Transport::Agent {
         port: super::port(environment).map_err(|error| error.to_string())?,
-        tls: Identity::read(&directory)
-            .and_then(Identity::client)
-            .map_err(|error| error.to_string())?,
+        tls: Identity::read(
+            &directory,
+            super::attempt(environment).map_err(|error| error.to_string())?,
+        )
+        .and_then(Identity::client)
+        .map_err(|error| error.to_string())?,
     })
 }

@@ -14,7 +14,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
 use trainyard_contract::directories::identity::names::{AUTHORITY, CERTIFICATE, KEY};
-use trainyard_contract::shell::CERTIFICATE_NAME;
+use trainyard_contract::shell::{ATTEMPT_PROTOCOL, CERTIFICATE_NAME};
 
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
@@ -56,11 +56,13 @@ pub struct Identity {
     authority: Arc<RootCertStore>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    /// How often all pods of the job have started anew together.
+    attempt: u32,
 }
 
 impl Identity {
-    /// As it lies in a directory: `ca.crt`, `tls.crt` and `tls.key`.
-    pub fn read(directory: &Path) -> Result<Self, IdentityError> {
+    /// As it lies in a directory, `ca.crt`, `tls.crt` and `tls.key`, for a pod of an attempt.
+    pub fn read(directory: &Path, attempt: u32) -> Result<Self, IdentityError> {
         let mut authority = RootCertStore::empty();
         for certificate in certificates(&directory.join(AUTHORITY))? {
             authority.add(certificate).map_err(|error| IdentityError::File {
@@ -80,11 +82,20 @@ impl Identity {
             authority: Arc::new(authority),
             chain: certificates(&directory.join(CERTIFICATE))?,
             key,
+            attempt,
         })
     }
 
-    /// For a side that is connected to. It refuses whoever has no certificate of this job.
+    /// The protocols that this side speaks. Agents of former releases name none, and speak with
+    /// every attempt.
+    fn protocols(&self) -> Vec<Vec<u8>> {
+        vec![format!("{ATTEMPT_PROTOCOL}{}", self.attempt).into_bytes()]
+    }
+
+    /// For a side that is connected to. It refuses whoever has no certificate of this job, or is of
+    /// another attempt of it.
     pub fn server(self) -> Result<Arc<ServerConfig>, IdentityError> {
+        let protocols = self.protocols();
         let whole = |reason: String| IdentityError::Whole {
             directory: self.directory.clone(),
             reason,
@@ -98,6 +109,7 @@ impl Identity {
             .with_client_cert_verifier(verifier)
             .with_single_cert(self.chain, self.key)
             .map_err(|error| whole(error.to_string()))?;
+        config.alpn_protocols = protocols;
         // Nobody comes back to a former session.
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -105,6 +117,7 @@ impl Identity {
 
     /// For a side that connects.
     pub fn client(self) -> Result<Arc<ClientConfig>, IdentityError> {
+        let protocols = self.protocols();
         let whole = |error: rustls::Error| IdentityError::Whole {
             directory: self.directory.clone(),
             reason: error.to_string(),
@@ -115,6 +128,7 @@ impl Identity {
             .with_root_certificates(self.authority)
             .with_client_auth_cert(self.chain, self.key)
             .map_err(whole)?;
+        config.alpn_protocols = protocols;
         config.resumption = Resumption::disabled();
         Ok(Arc::new(config))
     }
@@ -125,12 +139,13 @@ pub(super) fn server_name() -> io::Result<ServerName<'static>> {
     ServerName::try_from(CERTIFICATE_NAME).map_err(io::Error::other)
 }
 
-/// Whether the other side has shown a certificate, and it is not of this job: of another one, or of
-/// a former one of the same name. One of this job that is not valid at this time is what this side
-/// has, too.
+/// Whether the other side is not of this job: its certificate is of another one, or of a former one
+/// of the same name; or it is of another attempt. A certificate of this job that is not valid at
+/// this time is what this side has, too.
 pub(super) fn is_of_another_job(error: &rustls::Error) -> bool {
     use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
     match error {
+        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => true,
         rustls::Error::InvalidCertificate(problem) => !matches!(
             problem,
             Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. }
@@ -145,6 +160,11 @@ pub(super) fn explain(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(problem) => {
             format!("its certificate is not of this job ({problem})")
+        }
+        rustls::Error::NoApplicationProtocol | rustls::Error::AlertReceived(Alert::NoApplicationProtocol) => {
+            "it is of another attempt of this job: all pods have started anew together since one of the two was \
+             made"
+                .to_owned()
         }
         rustls::Error::NoCertificatesPresented => "it has shown no certificate of this job".to_owned(),
         rustls::Error::AlertReceived(

@@ -44,7 +44,8 @@ Runs commands for other pods of the same job: the server of the remote shell, of
 
 Usage: trainyard-agent serve
 
-It takes only clients with a certificate that the authority of this job has signed. A command is run by /bin/sh, or
+It takes only clients with a certificate that the authority of this job has signed, and none that is of another attempt
+of the job: of the time before all its pods have started anew together, or after it. A command is run by /bin/sh, or
 directly where there is none, in the environment and the working directory of this program, in a process group of its
 own. When its client goes away, or is silent for 10 s, the group gets SIGTERM, and after 2 s SIGKILL. A command that
 leaves processes in the background has ended when it has itself; they stay.
@@ -58,6 +59,7 @@ Environment:
   TRAINYARD_DRAIN_SILENTLY If set, only the programs that are started here say that they know
   TRAINYARD_IDENTITY       The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]
   TRAINYARD_SHELL_PORT     The port to listen on; 0 is any that is free [default: 7522]
+  TRAINYARD_SHELL_ATTEMPT  How often all pods of the job have started anew together [default: 0]
   TRAINYARD_SHELL_ADDRESS  The address to listen on [default: all]
   TRAINYARD_SHELL_SILENCE_SECONDS
                            For how many seconds a client may be silent, if they are more than 10
@@ -126,7 +128,10 @@ impl Config {
                 directory: directory.into(),
                 is_silent: environment(environment::DRAIN_SILENTLY).is_some(),
             }),
-            identity: Identity::read(&super::identity_directory(environment))?,
+            identity: Identity::read(
+                &super::identity_directory(environment),
+                super::attempt(environment)?,
+            )?,
         })
     }
 }

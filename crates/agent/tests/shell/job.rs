@@ -70,13 +70,14 @@ impl Job {
     }
 
     pub fn serve_on(&self, port: u16) -> Server {
+        Server::start(self.serving(port))
+    }
+
+    /// The command of a server.
+    pub fn serving(&self, port: u16) -> Command {
         let mut command = Command::new(AGENT);
-        command
-            .arg("serve")
-            .env("TRAINYARD_IDENTITY", self.identity())
-            .env("TRAINYARD_SHELL_PORT", port.to_string())
-            .env("TRAINYARD_SHELL_ADDRESS", "127.0.0.1");
-        Server::start(command)
+        command.arg("serve").env("TRAINYARD_SHELL_ADDRESS", "127.0.0.1");
+        self.configure(command, port)
     }
 
     /// A client with these words.

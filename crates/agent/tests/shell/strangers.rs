@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use rstest::rstest;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -40,6 +41,51 @@ fn another_job_is_refused_by_both_sides() {
     }
     drop(client);
     is_unharmed(&job, &server, &file);
+}
+
+/// A launcher that comes back, and a worker that does: neither gets a word through, and one of the
+/// same attempt does.
+#[rstest]
+#[case::a_launcher_of_before("1", "0")]
+#[case::a_worker_of_before("0", "1")]
+#[case::of_the_first_attempt("", "2")]
+fn another_attempt_is_refused_by_both_sides(#[case] server: &str, #[case] client: &str) {
+    let job = Job::new();
+    let with_attempt = |mut command: Command, attempt: &str| {
+        if !attempt.is_empty() {
+            command.env("TRAINYARD_SHELL_ATTEMPT", attempt);
+        }
+        command
+    };
+    let own = server;
+    let server = Server::start(with_attempt(job.serving(0), server));
+    let file = job.identity().join("touched");
+    let shell = |attempt: &str, line: &str| {
+        let mut command = Command::new(AGENT);
+        command.args(["rsh", "-n", "localhost", line]);
+        Client::start(with_attempt(job.configure(command, server.port), attempt))
+    };
+    let stranger = shell(client, &touch(&file));
+    // It tries again: the name may lead to another pod then.
+    for _ in 0..2 {
+        server
+            .log
+            .until("refused 127.0.0.1: it is of another attempt of this job");
+    }
+    drop(stranger);
+    let (code, out, err) = shell(own, "echo fine").ends();
+    assert_eq!((code, &*out), (Some(0), &["fine".to_owned()][..]), "{err:?}");
+    assert!(!file.exists());
+}
+
+#[test]
+fn an_attempt_that_makes_no_sense_is_told() {
+    let job = Job::new();
+    let mut command = Command::new(AGENT);
+    command.args(["rsh", "-n", "localhost", "true"]);
+    command.env("TRAINYARD_SHELL_ATTEMPT", "-1");
+    Client::start(job.configure(command, 1))
+        .fails("TRAINYARD_SHELL_ATTEMPT must be a whole number; it is \"-1\"");
 }
 
 #[test]
@@ -264,9 +310,12 @@ fn a_server_of_another_release_is_told() {
     let mut command = Command::new(AGENT);
     command.args(["rsh", "-n", "127.0.0.1", "true"]);
     let client = Client::start(job.configure(command, listener.local_addr().unwrap().port()));
-    let config = Identity::read(job.identity()).unwrap().server().unwrap();
+    let config = Identity::read(job.identity(), 0).unwrap().server().unwrap();
+    // It knows nothing of attempts, either.
+    let mut config = (*config).clone();
+    config.alpn_protocols.clear();
     let (tcp, _) = listener.accept().unwrap();
-    let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), tcp);
+    let mut stream = StreamOwned::new(ServerConnection::new(Arc::new(config)).unwrap(), tcp);
     let hello = Frame::Hello {
         protocol: 99,
         release: "9.9\n9".to_owned(),

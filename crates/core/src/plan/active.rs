@@ -87,6 +87,7 @@ pub(super) fn plan(
             }
             let waits_for = sizes.and_then(|sizes| sizes.waits_for.as_deref());
             record_phase(view, &mut status, phase, objection, waits_for);
+            restarts::record_step_after(view, &mut status);
             children::plan(job, view, &mut assessment, &mut status, objection, &mut plan);
             budget::correct(job, view, &status, objection, &mut plan);
             let is_news = phase_before != Some(JobPhase::Running) && phase == JobPhase::Running;
@@ -248,12 +249,8 @@ fn phase(
     attempt: Attempt,
 ) -> JobPhase {
     let roles: Vec<RolePhase> = status.roles.iter().map(|role| role.phase).collect();
-    let group = status
-        .restarts
-        .as_ref()
-        .and_then(|restarts| restarts.group.as_ref());
     let is_replacing =
-        group.is_some() || !assessment.new_restarts.is_empty() || !assessment.replacing.is_empty();
+        status.starts_anew() || !assessment.new_restarts.is_empty() || !assessment.replacing.is_empty();
     let phase = deduce::job(
         status.phase,
         &roles,

@@ -83,11 +83,9 @@ pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<JobEvent> {
 /// Returns true if pods leave nodes that are about to go. While all pods of a job start anew none
 /// is told to leave, and pods that find no node may make that last for ever.
 fn frees_nodes(status: &TrainingJobStatus) -> bool {
-    let restarts = status.restarts.as_ref();
-    let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
     let scaling = status.scaling.as_deref();
     let is_resized = scaling.is_some_and(|scaling| scaling.restarts_all() && !scaling.evades());
-    !starts_anew && !is_resized
+    !status.starts_anew() && !is_resized
 }
 
 /// An operator that does not see nodes would never free one, and evictions would be refused for

@@ -16,13 +16,24 @@ pub(super) fn record(view: &View<'_>, plan: &mut Plan) {
         return;
     };
     let attempt = attempt(status);
-    if let Some(step) = latest(view).filter(|step| is_news(status, *step, attempt)) {
+    if let Some(step) = news(view, status, attempt) {
         status.checkpoint = Some(Checkpoint {
             step,
             time: Some(time(view.now)),
             attempt,
         });
     }
+}
+
+/// The step of the last checkpoint, as the status says or will say.
+pub(super) fn last(view: &View<'_>, status: &TrainingJobStatus) -> Option<i64> {
+    let written = status.checkpoint.as_ref().map(|checkpoint| checkpoint.step);
+    news(view, status, attempt(status)).or(written)
+}
+
+/// The step of a checkpoint that the status does not have yet.
+fn news(view: &View<'_>, status: &TrainingJobStatus, attempt: i32) -> Option<i64> {
+    latest(view).filter(|step| is_news(status, *step, attempt))
 }
 
 /// How often pods of the job have started anew together.

@@ -15,17 +15,38 @@ use crate::model::PodKey;
 use crate::scaling::{self, Evaded};
 use crate::view::{PodRow, View};
 
-/// Finds the pods that have to start anew because of an end that is counted now. Further ends of
-/// such pods came of that end: all of them cost one unit.
+/// Finds the pods that have to start anew because of ends that are counted now. Further ends of
+/// such pods came of those: all of them cost one unit.
 pub(super) fn choose(
     job: &Job<'_>,
     view: &View<'_>,
     status: &TrainingJobStatus,
     assessment: &mut Assessment<'_>,
 ) -> Option<Beginning> {
-    if let Some(evaded) = assessment.evaded.clone() {
-        return choose_evaded(view, status, assessment, &evaded);
+    let Some(evaded) = assessment.evaded.clone() else {
+        return choose_ended(job, view, status, assessment, |_| true);
+    };
+    let left = choose_evaded(view, status, assessment, &evaded);
+    // Pods that have nothing to do with those that leave may have ended at the same time.
+    let has_left = |key: PodKey| evaded.pods.contains(&key) || evaded.roles.contains(&key.role);
+    let ended = choose_ended(job, view, status, assessment, |key| !has_left(key));
+    match (left, ended) {
+        (Some(left), Some(ended)) => Some(Beginning {
+            roles: left.roles.union(&ended.roles).copied().collect(),
+            ..left
+        }),
+        (left, ended) => left.or(ended),
     }
+}
+
+/// Finds the pods that have to start anew because some of those ended that count.
+fn choose_ended(
+    job: &Job<'_>,
+    view: &View<'_>,
+    status: &TrainingJobStatus,
+    assessment: &mut Assessment<'_>,
+    may_be_first: impl Fn(PodKey) -> bool,
+) -> Option<Beginning> {
     let scope_of = |role: usize| {
         job.roles
             .get(role)
@@ -35,35 +56,41 @@ pub(super) fn choose(
     let ends = assessment.new_restarts.iter();
     let mut triggers = ends
         .filter(|end| counts(end.cause) && scope_of(end.ended.key.role) != RestartScope::Pod)
+        .filter(|end| may_be_first(end.ended.key))
         .map(|end| (end.ended.key, end.cause, end.ended.is_leaving()));
     let (first, cause, is_leaving) = triggers.next()?;
     let of_end = |key: PodKey| match scope_of(key.role) {
         RestartScope::Job => 0..job.roles.len(),
         RestartScope::Role | RestartScope::Pod => key.role..key.role + 1,
     };
-    let has_ended = |role: &usize| {
-        let written = status.roles.get(*role);
-        written.is_some_and(|role| role.phase.is_terminal())
-    };
     let is_replaced = |role: &usize| {
         let role = job.roles.get(*role);
         role.is_some_and(|role| role.restart_policy != RestartPolicy::Never)
     };
     let all = of_end(first).chain(triggers.flat_map(|(key, ..)| of_end(key)));
-    let roles: BTreeSet<usize> = all.filter(|role| is_replaced(role) && !has_ended(role)).collect();
+    let roles: BTreeSet<usize> = all
+        .filter(|role| is_replaced(role) && !has_ended(status, *role))
+        .collect();
     for end in &mut assessment.new_restarts {
         let key = end.ended.key;
-        if key != first && roles.contains(&key.role) {
+        if key != first && roles.contains(&key.role) && may_be_first(key) {
             (end.consequence_of, end.cause) = (Some(first), cause);
         }
     }
-    let leave = (is_leaving && status.scaling.is_none())
-        .then(|| scaling::leave_with(job, view, &job.pod_name(first)));
+    // Nobody waits for them if others start anew already.
+    let may_leave = is_leaving && status.scaling.is_none() && assessment.evaded.is_none();
+    let leave = may_leave.then(|| scaling::leave_with(job, view, &job.pod_name(first)));
     Some(Beginning {
         roles,
         first,
         leave: leave.flatten().map(Box::new),
     })
+}
+
+/// Returns true if a role has ended, so that its pods stay as they are.
+fn has_ended(status: &TrainingJobStatus, role: usize) -> bool {
+    let written = status.roles.get(role);
+    written.is_some_and(|role| role.phase.is_terminal())
 }
 
 /// Finds the pods that start anew because they have left nodes which are about to go: all of them
@@ -74,16 +101,8 @@ fn choose_evaded(
     assessment: &mut Assessment<'_>,
     evaded: &Evaded,
 ) -> Option<Beginning> {
-    let has_ended = |role: &usize| {
-        let written = status.roles.get(*role);
-        written.is_some_and(|role| role.phase.is_terminal())
-    };
-    let roles: BTreeSet<usize> = evaded
-        .roles
-        .iter()
-        .copied()
-        .filter(|role| !has_ended(role))
-        .collect();
+    let of_told = evaded.roles.iter().copied();
+    let roles: BTreeSet<usize> = of_told.filter(|role| !has_ended(status, *role)).collect();
     let on_node = |row: &PodRow| {
         let node = row.node.as_deref();
         view.notice(row).is_some() || node.is_some_and(|node| evaded.nodes.iter().any(|known| known == node))

@@ -53,10 +53,9 @@ pub(super) fn measure(view: &View<'_>, plan: &mut Plan) {
     let Some(status) = plan.status.status().filter(|_| plan.drain.seconds.is_some()) else {
         return;
     };
-    let restarts = status.restarts.as_ref();
-    let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
     let is_suspended = plan.drain.cause == DrainCause::Suspend;
-    if is_suspended || starts_anew || status.scaling.as_deref().is_some_and(Scaling::restarts_all) {
+    let restarts_all = status.scaling.as_deref().is_some_and(Scaling::restarts_all);
+    if is_suspended || status.starts_anew() || restarts_all {
         plan.drain.steps_lost = steps_since_checkpoint(view, status);
     }
 }

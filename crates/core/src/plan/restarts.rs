@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{
     ConditionType, JobPhase, PendingReplacement, Reason, RestartCause, RestartRecord, Restarts, RolePhase,
     RootCause, TrainingJobStatus,
@@ -10,10 +10,9 @@ use trainyard_api::{
 
 use super::describe::{describe, root_cause};
 use super::roles::{and_others, describe_replacement};
-use super::{Plan, cause, earliest, event, group, size};
+use super::{Plan, cause, checkpoint, earliest, event, group, size};
 use crate::assess::incident::Incidents;
 use crate::assess::{Assessment, Ended, NewRestart, pod_deletion};
-use crate::disruption_budget::EVICTION_INTERVAL;
 use crate::group_restart::Beginning;
 use crate::job::Job;
 use crate::model::{Action, JobEvent, PodKey};
@@ -38,6 +37,7 @@ pub(super) fn count(
     plan: &mut Plan,
 ) {
     let mut replacing = std::mem::take(&mut assessment.replacing);
+    give_up_places(job, view, &mut replacing, status);
     let room = MAX_REPLACING.saturating_sub(replacing.len());
     limit(job, view, room, assessment, status);
     if assessment.new_restarts.is_empty() && replacing.is_empty() && status.restarts.is_none() {
@@ -52,7 +52,9 @@ pub(super) fn count(
             count_consequence(job, &mut restarts, &mut incidents, first, end, view.now);
         } else {
             let mut record = record_of(job, view, status, end);
-            explain_evaded(assessment.evaded.as_ref(), end, &mut record.1);
+            if let Some(evaded) = assessment.evaded_of(end.ended.key) {
+                explain_evaded(evaded, &mut record.1);
+            }
             count_first(job, &mut restarts, &mut incidents, end, record);
         }
         let NewRestart { ended, cause, .. } = end;
@@ -62,20 +64,25 @@ pub(super) fn count(
             // All pods of its role are replaced together.
             continue;
         }
-        if size::stays_empty(job, ended.key) {
+        if size::stays_empty(job, view, ended.key, ended.row) {
             // The next plan finds that its role has no such pod, and deletes it.
             size::remove_member(job, ended.key, status);
             continue;
         }
+        let evaded = assessment
+            .evaded
+            .as_ref()
+            .filter(|evaded| evaded.pods.contains(&ended.key));
         let role = assessment.roles.get_mut(ended.key.role);
         // A replacement that the user asked for, by changing the template, has no backoff.
         let role = role.filter(|_| ended.end != End::TemplateChanged);
         let earlier = role.map_or(0, |role| replacements::add(&mut role.replaced, ended.key.index));
-        let evaded = assessment.evaded.as_ref();
-        let is_evictable = ended.row.is_some_and(PodRow::has_ended);
-        let has_left = is_evictable && evaded.is_some_and(|evaded| evaded.pods.contains(&ended.key));
-        let not_before = restart::not_before(earlier, view.now).max(evictors_know(has_left, view.now));
-        if not_before.is_none() {
+        // One that has left may be evicted until then. One that has not is asked by its deletion.
+        let runs = ended.row.is_some_and(PodRow::may_run);
+        let left = evaded.filter(|_| !runs && ended.row.is_some());
+        let free_at = left.and_then(|_| Evaded::names_are_free_at(view.now));
+        let not_before = restart::not_before(earlier, view.now).max(free_at);
+        if not_before.is_none() || evaded.is_some() && runs {
             plan.after_status
                 .extend(match ended.row.filter(|_| !ended.is_deleted) {
                     Some(row) => pod_deletion(row, view.node(row)),
@@ -117,6 +124,28 @@ pub(super) fn count(
     status.restarts = Some(restarts);
 }
 
+/// Gives up the places of pods that were counted when they were asked to go, and whose nodes are
+/// down since: others can't have their names.
+fn give_up_places(
+    job: &Job<'_>,
+    view: &View<'_>,
+    replacing: &mut Vec<PendingReplacement>,
+    status: &mut TrainingJobStatus,
+) {
+    replacing.retain(|entry| {
+        let mut rows = view.pods.iter().filter(|_| entry.leaving);
+        let row = rows.find(|row| *row.uid == *entry.uid);
+        let Some((row, key)) = row.zip(job.key(&entry.pod)) else {
+            return true;
+        };
+        let is_given_up = size::stays_empty(job, view, key, Some(row));
+        if is_given_up {
+            size::remove_member(job, key, status);
+        }
+        !is_given_up
+    });
+}
+
 /// Leaves ends to the next plan for which the list in the status has no room. Those of pods that
 /// start anew together are not in the list.
 fn limit(
@@ -129,13 +158,14 @@ fn limit(
     let group = assessment.group.as_ref();
     let is_listed = |key: PodKey| group.is_none_or(|group| !group.roles.contains(&key.role));
     let evaded = assessment.evaded.as_ref();
+    let has_left = |key: PodKey| evaded.is_some_and(|evaded| evaded.pods.contains(&key));
     let mut rest: HashSet<PodKey> = HashSet::new();
     assessment.new_restarts.retain(|end| {
         let key = end.ended.key;
         let fits = !is_listed(key) || room > 0;
         if is_listed(key) && fits {
             room -= 1;
-        } else if !fits && evaded.is_some_and(|evaded| evaded.pods.contains(&key)) {
+        } else if !fits && has_left(key) {
             rest.insert(key);
         }
         fits
@@ -144,12 +174,6 @@ fn limit(
         let is_first = evaded.is_some_and(|evaded| evaded.pods.len() == rest.len());
         status.scaling = scaling::still_leaving(job, view, &rest, is_first).map(Box::new);
     }
-}
-
-/// When whoever drains a node knows that pods have left it, and others may have their names.
-fn evictors_know(have_left: bool, now: Timestamp) -> Option<Timestamp> {
-    let known = now.checked_add(EVICTION_INTERVAL).ok();
-    known.filter(|_| have_left)
 }
 
 /// Lets all pods of some roles start anew. Once that is in the status, those that exist are of a
@@ -163,10 +187,11 @@ fn begin_group(
     status: &mut TrainingJobStatus,
     plan: &mut Plan,
 ) {
+    let evaded = assessment.evaded.as_ref();
     let first = assessment.roles.get(group.first.role);
     let earlier = first.and_then(|role| role.replaced.get(&group.first.index).copied());
     let not_before = restart::not_before(earlier.unwrap_or_default(), view.now)
-        .max(evictors_know(assessment.evaded.is_some(), view.now));
+        .max(evaded.and_then(|_| Evaded::names_are_free_at(view.now)));
     plan.wake_at = earliest([plan.wake_at, not_before]);
     for (position, role) in assessment.roles.iter_mut().enumerate() {
         for key in job.keys_of(position).filter(|_| group.roles.contains(&position)) {
@@ -200,8 +225,12 @@ fn begin_group(
     };
     let others = view.pods.iter().filter(is_new).count();
     let pod = job.pod_name(group.first);
-    if let Some(record) = restarts.history.last_mut().filter(|record| record.pod == pod) {
+    let mut records = restarts.history.iter_mut().rev();
+    if let Some(record) = records.find(|record| record.pod == pod) {
         record.consequences = i32::try_from(others).unwrap_or(i32::MAX);
+        // They go on from there.
+        let since = record.step.zip(record.checkpoint);
+        record.steps_lost = since.map(|(step, saved)| step.saturating_sub(saved).max(0));
     }
     let is_covered = |name: &str| job.key(name).is_some_and(|key| group.roles.contains(&key.role));
     let stays = |action: &Action| match action {
@@ -282,20 +311,20 @@ fn record_of(
         consequences: 0,
         node,
         step: progress.and_then(|progress| progress.step),
-        checkpoint: status.checkpoint.as_ref().map(|checkpoint| checkpoint.step),
+        checkpoint: checkpoint::last(view, status),
         seconds: None,
+        step_after: None,
+        steps_lost: None,
     };
     (view.now, record)
 }
 
 /// Writes down that a pod has left a node which is about to go.
-fn explain_evaded(evaded: Option<&Evaded>, end: &NewRestart<'_>, record: &mut RestartRecord) {
-    if let Some(evaded) = evaded.filter(|evaded| evaded.pods.contains(&end.ended.key)) {
-        Reason::NodeDrained.as_str().clone_into(&mut record.reason);
-        record.exit_code = None;
-        if record.node.is_none() {
-            record.node = evaded.nodes.first().cloned();
-        }
+fn explain_evaded(evaded: &Evaded, record: &mut RestartRecord) {
+    Reason::NodeDrained.as_str().clone_into(&mut record.reason);
+    record.exit_code = None;
+    if record.node.is_none() {
+        record.node = evaded.nodes.first().cloned();
     }
 }
 
@@ -311,6 +340,35 @@ pub(super) fn record_outage(view: &View<'_>, status: &mut TrainingJobStatus) {
         .flat_map(|restarts| &mut restarts.history);
     for record in records.filter(|record| record.seconds.is_none() && record.time.0 >= since) {
         record.seconds = Some(view.now.duration_since(record.time.0).as_secs().max(0));
+    }
+}
+
+/// How long after all roles run again a first report still tells where programs went on.
+const MAX_RESUME: SignedDuration = SignedDuration::from_mins(10);
+
+/// Writes the first step that programs report when a job runs again into the records of what had
+/// kept it from that.
+pub(super) fn record_step_after(view: &View<'_>, status: &mut TrainingJobStatus) {
+    let reported = view.progress.filter(|_| view.job.reports_progress());
+    let runs = condition(status, ConditionType::Running, true);
+    let since = runs.map(|runs| runs.last_transition_time.0);
+    let Some((step, since)) = reported.and_then(|progress| progress.step).zip(since) else {
+        return;
+    };
+    if view.now.duration_since(since) > MAX_RESUME {
+        return;
+    }
+    let ended_now = |record: &&mut RestartRecord| {
+        let outage = since.duration_since(record.time.0).as_secs();
+        record.step_after.is_none() && record.seconds == Some(outage)
+    };
+    let restarts = status.restarts.iter_mut();
+    let records = restarts.flat_map(|restarts| &mut restarts.history);
+    for record in records.filter(ended_now) {
+        let Some(before) = record.step else { continue };
+        let back = before.saturating_sub(step).max(0);
+        record.step_after = Some(step);
+        record.steps_lost = Some(record.steps_lost.unwrap_or_default().max(back));
     }
 }
 
@@ -353,8 +411,7 @@ fn report(
         &[],
     ) {
         let mut found = root_cause(job, &first);
-        let evaded = assessment.evaded.as_ref();
-        if let Some(evaded) = evaded.filter(|evaded| evaded.pods.contains(&first.key)) {
+        if let Some(evaded) = assessment.evaded_of(first.key) {
             found.reason = Some(Reason::NodeDrained.as_str().to_owned());
             found.message = Some(evaded.why.clone());
         }
@@ -382,9 +439,7 @@ fn report(
         Some(group) => group::describe(job, group, restarts),
         None => describe_replacement(due, withheld),
     };
-    let evaded = assessment.evaded.as_ref();
-    let evaded = evaded.filter(|evaded| evaded.pods.contains(&first.key));
-    let (what, warning) = match evaded {
+    let (what, warning) = match assessment.evaded_of(first.key) {
         Some(evaded) => (evaded.why.clone(), false),
         None => (describe(job, &first) + &and_others(ends.len()), warning),
     };

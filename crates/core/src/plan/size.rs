@@ -16,7 +16,7 @@ use crate::job::{Job, members_of, retired_indices};
 use crate::model::{Action, PodKey};
 use crate::scaling::{Resize, RestartStage};
 use crate::status::{condition, set_condition, time};
-use crate::view::{PodRow, View};
+use crate::view::{NodeState, PodRow, View};
 
 /// Writes the size of a job, and what changes about it.
 pub(super) fn record(
@@ -183,16 +183,24 @@ fn describe_evasion(scaling: &Scaling, why: &str) -> String {
 }
 
 /// Returns true if the place of a pod that was lost stays empty: nobody refills it, or a pod of
-/// another name does. That of rank 0 never stays empty where all train as one, as the others look
-/// for it, nor that of a pod without which its role never ends.
-pub(super) fn stays_empty(job: &Job<'_>, key: PodKey) -> bool {
+/// another name does, because it can't have the name again or would wait for it. That of rank 0
+/// never stays empty where all train as one, as the others look for it, nor that of a pod without
+/// which its role never ends.
+pub(super) fn stays_empty(job: &Job<'_>, view: &View<'_>, key: PodKey, row: Option<&PodRow>) -> bool {
     let elastic = job.elastic.filter(|elastic| elastic.role == key.role);
     let elastic = elastic.filter(|_| !job.is_rigid());
     let has_other_name = job.framework.renames_lost_pods;
     let is_needed =
         job.framework.trains_as_one && key == job.rank_zero() || job.decides_for_role(key) && !has_other_name;
-    let is_left = |refill: Option<Refill>| refill == Some(Refill::Never) || has_other_name;
+    let is_stuck = row.is_some_and(|row| keeps_its_name(view, row));
+    let is_left = |refill: Option<Refill>| refill == Some(Refill::Never) || has_other_name || is_stuck;
     !is_needed && elastic.is_some_and(|elastic| is_left(elastic.spec.refill))
+}
+
+/// Returns true if a pod is on its way out and its node is down: it may be so for ever, and may run
+/// as long, so nobody removes it.
+fn keeps_its_name(view: &View<'_>, row: &PodRow) -> bool {
+    row.terminating && view.node(row) == NodeState::Down
 }
 
 /// Takes a pod that was lost from the members of its role, and its name out of use if it can't be
@@ -231,9 +239,8 @@ pub(super) fn phase(
             deduced => deduced,
         };
     }
-    let restarts = status.restarts.as_ref();
-    let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
-    let Some(elastic) = job.elastic.filter(|_| !job.is_rigid() && !starts_anew) else {
+    let is_live = !job.is_rigid() && !status.starts_anew();
+    let Some(elastic) = job.elastic.filter(|_| is_live) else {
         return deduced;
     };
     let Some(this) = assessment.roles.get(elastic.role) else {

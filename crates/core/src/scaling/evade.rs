@@ -15,6 +15,7 @@ use trainyard_api::{
 
 use super::leave::{ACKNOWLEDGE_TIMEOUT, Leave, stays};
 use super::{Decision, Resize, joining, leaving, leaving_pods, parse};
+use crate::disruption_budget::EVICTION_INTERVAL;
 use crate::indices;
 use crate::job::{Job, Role};
 use crate::model::PodKey;
@@ -41,6 +42,14 @@ pub(crate) struct Evaded {
     pub why: String,
     /// The pod that others were counted with before.
     pub counted: Option<PodKey>,
+}
+
+impl Evaded {
+    /// When whoever drains the nodes knows that the pods have left, and others may have their
+    /// names.
+    pub(crate) fn names_are_free_at(now: Timestamp) -> Option<Timestamp> {
+        now.checked_add(EVICTION_INTERVAL).ok()
+    }
 }
 
 /// What is written down of pods that have left and can't be counted with the others. The next plan
@@ -100,9 +109,7 @@ struct Evasion<'a, 'b> {
 impl<'a> Evasion<'a, '_> {
     fn begin(&self, scaling: Option<&Scaling>) -> Option<Resize> {
         self.job.drain_timeout_seconds?;
-        let restarts = self.status.restarts.as_ref();
-        let starts_anew = restarts.is_some_and(|restarts| restarts.group.is_some());
-        if !self.status.phase.is_some_and(has_run) || starts_anew {
+        if !self.status.phase.is_some_and(has_run) || self.status.starts_anew() {
             return None;
         }
         if scaling.is_some_and(Scaling::restarts_all) {
@@ -498,11 +505,8 @@ impl Decision<'_, '_> {
         if fewer >= new.len() {
             return (new.clone(), None);
         }
-        let until = self.last_moment(affected);
-        if until.is_none_or(|until| until <= self.view.now) {
-            return (new.clone(), until);
-        }
-        (new.iter().rev().take(fewer).copied().collect(), until)
+        let some = new.iter().rev().take(fewer).copied().collect();
+        self.all_at_last(new, some, affected)
     }
 
     /// The pods without which the training can go on, or all of them if their time is nearly over.
@@ -529,10 +533,19 @@ impl Decision<'_, '_> {
         if fewer > 0 {
             return (new.iter().rev().take(fewer).copied().collect(), None);
         }
+        self.all_at_last(new, BTreeSet::new(), affected)
+    }
+
+    /// Some of the pods, or all of them if their time is nearly over; and when it is.
+    fn all_at_last(
+        &self,
+        all: &BTreeSet<i32>,
+        some: BTreeSet<i32>,
+        affected: &BTreeMap<PodKey, &PodRow>,
+    ) -> (BTreeSet<i32>, Option<Timestamp>) {
         let until = self.last_moment(affected);
         let is_due = until.is_none_or(|until| until <= self.view.now);
-        let victims = if is_due { new.clone() } else { BTreeSet::new() };
-        (victims, until)
+        (if is_due { all.clone() } else { some }, until)
     }
 
     /// When those are told at the latest whose leaving makes too few: so long before the time of

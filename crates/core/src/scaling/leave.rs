@@ -100,6 +100,15 @@ impl<'a> Leave<'a, '_> {
         self.view.now.checked_add(timeout).ok().map(time)
     }
 
+    /// When the time of pods is over that were told to leave. If the clock went back since, they
+    /// have no more time than if they were told now.
+    pub(super) fn no_later(&self, scaling: &Scaling) -> Option<Time> {
+        // A request may have given them more.
+        let anew = self.deadline(None).filter(|_| scaling.request.is_none());
+        let over = scaling.deadline.clone()?;
+        Some(anew.into_iter().chain([over.clone()]).min().unwrap_or(over))
+    }
+
     /// Goes on with pods that were told to leave, until all have or their time is over.
     pub(super) fn watch(&self, scaling: &Scaling) -> LeaveState {
         let rows: HashMap<PodKey, &PodRow> = self.rows().collect();
@@ -109,7 +118,8 @@ impl<'a> Leave<'a, '_> {
             .iter()
             .map(|role| self.watch_role(role, &rows, &mut counts))
             .collect();
-        let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
+        let over = self.no_later(scaling);
+        let deadline = over.as_ref().map(|deadline| deadline.0);
         let waits_since = self.view.local.waits.unacknowledged_since;
         let waits_since = waits_since.unwrap_or(self.view.instant);
         let until = if counts.stay_and_know > 0 {
@@ -138,6 +148,7 @@ impl<'a> Leave<'a, '_> {
             scaling: Scaling {
                 step: if is_over { ScalingStep::Restarting } else { reached },
                 roles,
+                deadline: over,
                 ..scaling.clone()
             },
             is_over,

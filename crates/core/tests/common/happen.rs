@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::TrainingJobSpec;
+use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::notice::{Notice, NoticeCause};
 use trainyard_core::view::{NodeState, Nodes, PodEnd, PodPhase, PodRow, Trouble};
 
@@ -155,6 +156,12 @@ impl World {
         }
     }
 
+    /// The program of a pod that was told to leave says how far it is.
+    pub fn report_drain(&mut self, pod: &str, state: DrainState) {
+        let uid = self.pod(pod).uid.to_string();
+        self.local.drains.record(&uid, DrainReport { state, step: None });
+    }
+
     /// A pod is gone without a trace.
     pub fn vanish(&mut self, name: &str) {
         self.pod(name);
@@ -200,6 +207,16 @@ impl World {
 
     pub fn tick(&mut self, seconds: i64) {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+    }
+
+    /// The clock of the operator's machine is set.
+    pub fn set_clock(&mut self, seconds: i64) {
+        self.tick(seconds);
+        self.start.0 = self
+            .start
+            .0
+            .checked_add(SignedDuration::from_secs(seconds))
+            .unwrap();
     }
 
     /// Operator and kubelets work, and time passes to whatever the operator waits for, but for a

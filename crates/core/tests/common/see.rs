@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trainyard_api::{JobPhase, RoleStatus, TrainingJobStatus};
+use trainyard_api::{JobPhase, RoleStatus, ScalingStep, TrainingJobStatus};
 use trainyard_core::view::{PodPhase, PodRow};
 
 use super::{Log, World};
@@ -14,6 +14,18 @@ impl World {
 
     pub fn phase(&self) -> Option<JobPhase> {
         self.status().phase
+    }
+
+    /// How far a change of size is, or pods that leave nodes.
+    pub fn scaling_step(&self) -> Option<ScalingStep> {
+        self.status().scaling.map(|scaling| scaling.step)
+    }
+
+    /// The pods that exist and are not asked to go, without the name of their job.
+    pub fn staying(&self) -> String {
+        let names = self.names(|row| !row.terminating);
+        let short = names.iter().filter_map(|name| name.strip_prefix("mnist-"));
+        short.collect::<Vec<_>>().join(" ")
     }
 
     pub fn role(&self, name: &str) -> RoleStatus {

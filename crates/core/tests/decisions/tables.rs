@@ -454,6 +454,8 @@ fn which_replacements_count(#[case] ages: &[i64], #[case] start: Option<i64>, #[
         step: None,
         checkpoint: None,
         seconds: None,
+        step_after: None,
+        steps_lost: None,
     };
     let history: Vec<RestartRecord> = ages.iter().map(record).collect();
     let expected = history.split_at(history.len() - count).1;

@@ -64,18 +64,6 @@ fn running(job: TrainingJob) -> World {
     world
 }
 
-fn report(world: &mut World, pod: &str, state: DrainState) {
-    let uid = world.pod(pod).uid.to_string();
-    world.local.drains.record(&uid, DrainReport { state, step: None });
-}
-
-/// The pods that exist and are not asked to go.
-fn pods(world: &World) -> String {
-    let names = world.names(|row| !row.terminating);
-    let short = names.iter().filter_map(|name| name.strip_prefix("mnist-"));
-    short.collect::<Vec<_>>().join(" ")
-}
-
 /// The pods that are told to leave.
 fn told(world: &World) -> String {
     let observed = world.see(observe);
@@ -83,10 +71,6 @@ fn told(world: &World) -> String {
     let told = pods.filter(|pod| !pod.drain.stays());
     let short = told.filter_map(|pod| pod.name.strip_prefix("mnist-"));
     short.collect::<Vec<_>>().join(" ")
-}
-
-fn step(world: &World) -> Option<ScalingStep> {
-    world.status().scaling.map(|scaling| scaling.step)
 }
 
 fn nodes(world: &World) -> Vec<String> {
@@ -173,23 +157,23 @@ fn pods_that_train_as_one_leave_a_cordoned_node_together_and_start_anew() {
 
     let all = ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"];
     for pod in all {
-        report(&mut world, pod, DrainState::Acknowledged);
+        world.report_drain(pod, DrainState::Acknowledged);
     }
     world.reconcile();
     world.tick(TIMEOUT - 1);
     for pod in all {
-        report(&mut world, pod, DrainState::CheckpointDone);
+        world.report_drain(pod, DrainState::CheckpointDone);
     }
     world.reconcile();
-    assert_eq!(step(&world), Some(ScalingStep::CheckpointDone));
+    assert_eq!(world.scaling_step(), Some(ScalingStep::CheckpointDone));
     for pod in ["mnist-worker-0", "mnist-worker-1"] {
         world.succeed(pod);
         world.reconcile();
-        assert_eq!(pods(&world), "worker-0 worker-1 worker-2", "one has not left");
+        assert_eq!(world.staying(), "worker-0 worker-1 worker-2", "one has not left");
     }
     world.fail("mnist-worker-2", 1);
     world.reconcile();
-    assert_eq!((pods(&world), step(&world)), (String::new(), None));
+    assert_eq!((world.staying(), world.scaling_step()), (String::new(), None));
     assert_eq!(world.restarts(), (0, 1), "one disruption, and no failure");
     start_anew(&mut world);
     assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
@@ -229,15 +213,15 @@ fn pods_that_are_evicted_meanwhile_are_waited_for_too(#[case] at_once: bool) {
     world.ask_to_go("mnist-worker-1");
     world.reconcile();
     assert_eq!(
-        (pods(&world), world.restarts()),
+        (world.staying(), world.restarts()),
         ("worker-0 worker-2".to_owned(), (0, 0))
     );
-    report(&mut world, "mnist-worker-0", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-0", DrainState::CheckpointDone);
     world.succeed("mnist-worker-1");
     world.kubelets_remove();
     world.reconcile();
     assert_eq!(
-        pods(&world),
+        world.staying(),
         "worker-0 worker-2",
         "the others still save their work"
     );
@@ -258,15 +242,15 @@ fn nobody_is_waited_for_for_ever(#[case] says: Option<DrainState>, #[case] secon
     world.cordon("b");
     world.reconcile();
     if let Some(says) = says {
-        report(&mut world, "mnist-worker-0", says);
+        world.report_drain("mnist-worker-0", says);
     }
     world.reconcile();
     world.tick(seconds - 1);
     world.reconcile();
-    assert_eq!(pods(&world), "worker-0 worker-1 worker-2");
+    assert_eq!(world.staying(), "worker-0 worker-1 worker-2");
     world.tick(1);
     world.reconcile();
-    assert_eq!((pods(&world), world.restarts()), (String::new(), (0, 1)));
+    assert_eq!((world.staying(), world.restarts()), (String::new(), (0, 1)));
     start_anew(&mut world);
     assert_eq!(world.phase(), Some(Running));
 }
@@ -281,13 +265,13 @@ fn a_node_that_says_when_it_goes_leaves_less_time() {
     );
     world.reconcile();
     assert_eq!(seconds_left(&world), Some(15));
-    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-0", DrainState::Acknowledged);
     world.tick(14);
     world.reconcile();
-    assert_eq!(pods(&world), "worker-0 worker-1 worker-2");
+    assert_eq!(world.staying(), "worker-0 worker-1 worker-2");
     world.tick(1);
     world.reconcile();
-    assert_eq!((pods(&world), world.restarts()), (String::new(), (0, 1)));
+    assert_eq!((world.staying(), world.restarts()), (String::new(), (0, 1)));
 }
 
 #[test]
@@ -295,7 +279,7 @@ fn a_second_node_belongs_to_the_same_disruption() {
     let mut world = running(drained(jax()));
     world.cordon("b");
     world.reconcile();
-    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-0", DrainState::Acknowledged);
     world.tick(20);
     world.announce("c", taint("aws-node-termination-handler/spot-itn"), Some(30));
     world.reconcile();
@@ -351,20 +335,20 @@ fn a_pod_that_trains_for_itself_leaves_alone() {
     world.cordon("b");
     world.reconcile();
     assert_eq!(told(&world), "worker-1");
-    report(&mut world, "mnist-worker-1", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-1", DrainState::CheckpointDone);
     world.reconcile();
     world.succeed("mnist-worker-1");
     world.reconcile();
     world.tick(5);
     world.reconcile();
     assert_eq!(
-        pods(&world),
+        world.staying(),
         "worker-0 worker-1 worker-2",
         "who drains may evict it"
     );
     world.tick(1);
     world.reconcile();
-    assert_eq!(pods(&world), "worker-0 worker-2");
+    assert_eq!(world.staying(), "worker-0 worker-2");
     world.settle();
     assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
     assert_eq!(world.log.deleted, [("mnist-worker-1".to_owned(), false)]);
@@ -410,7 +394,7 @@ fn a_job_that_is_suspended_has_time_for_a_checkpoint() {
     world.suspend(true);
     world.reconcile();
     assert_eq!(world.phase(), Some(Suspending));
-    assert_eq!(pods(&world), "worker-0 worker-1 worker-2");
+    assert_eq!(world.staying(), "worker-0 worker-1 worker-2");
     assert_eq!(seconds_left(&world), Some(TIMEOUT));
     world.succeed_all();
     world.reconcile();
@@ -428,7 +412,7 @@ fn an_elastic_worker_leaves_and_another_joins_in_its_place_at_once() {
         (told(&world), nodes(&world)),
         ("worker-1".to_owned(), vec!["c".to_owned()])
     );
-    assert_eq!(pods(&world), "master-0 worker-0 worker-1 worker-2 worker-3");
+    assert_eq!(world.staying(), "master-0 worker-0 worker-1 worker-2 worker-3");
     assert_eq!(world.phase(), Some(Scaling));
     assert!(
         world
@@ -437,20 +421,20 @@ fn an_elastic_worker_leaves_and_another_joins_in_its_place_at_once() {
         "{}",
         world.message("Scaling")
     );
-    report(&mut world, "mnist-worker-1", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-1", DrainState::CheckpointDone);
     world.reconcile();
     world.succeed("mnist-worker-1");
     world.reconcile_for_a_second();
-    assert_eq!(pods(&world), "master-0 worker-0 worker-2 worker-3");
+    assert_eq!(world.staying(), "master-0 worker-0 worker-2 worker-3");
     assert_eq!(
-        step(&world),
+        world.scaling_step(),
         Some(ScalingStep::Joining),
         "the new one does not run yet"
     );
     world.kubelets_remove();
     world.run_all();
     world.reconcile();
-    assert_eq!((step(&world), world.phase()), (None, Some(Running)));
+    assert_eq!((world.scaling_step(), world.phase()), (None, Some(Running)));
     assert_eq!(world.restarts(), (0, 0), "nothing was lost");
     world.tick(100);
     assert_eq!(world.reconcile(), Plan::default());
@@ -466,7 +450,12 @@ fn two_nodes_are_one_drain() {
     world.reconcile();
     assert_eq!(told(&world), "worker-1 worker-2");
     assert_eq!(nodes(&world), ["c", "d"]);
-    assert_eq!(pods(&world).split(' ').count(), 1 + 4 + 2, "{}", pods(&world));
+    assert_eq!(
+        world.staying().split(' ').count(),
+        1 + 4 + 2,
+        "{}",
+        world.staying()
+    );
     for pod in ["mnist-worker-1", "mnist-worker-2"] {
         world.succeed(pod);
     }
@@ -484,7 +473,7 @@ fn places_are_filled_afterwards_where_there_is_no_room_for_more() {
     world.cordon("c");
     world.reconcile();
     assert_eq!(
-        (told(&world), pods(&world).split(' ').count()),
+        (told(&world), world.staying().split(' ').count()),
         ("worker-1".to_owned(), 4)
     );
     world.succeed("mnist-worker-1");
@@ -620,10 +609,121 @@ fn who_is_told_late_has_time_to_answer() {
     assert_eq!(told(&world), "left-0 left-1 right-0 right-1");
     world.tick(9);
     world.reconcile();
-    assert_eq!(pods(&world), "left-0 left-1 right-0 right-1");
+    assert_eq!(world.staying(), "left-0 left-1 right-0 right-1");
     world.tick(1);
     world.reconcile();
-    assert_eq!((pods(&world), world.restarts()), (String::new(), (0, 1)));
+    assert_eq!((world.staying(), world.restarts()), (String::new(), (0, 1)));
+}
+
+/// The time of pods is over, or they have as much as if they were told now; and no pause is longer
+/// than any other.
+#[rstest]
+#[case::forward(3600)]
+#[case::back(-3600)]
+fn a_clock_that_jumps_holds_up_nothing(#[case] seconds: i64) {
+    let mut world = running(drained(jax()));
+    world.cordon("b");
+    world.reconcile();
+    world.report_drain("mnist-worker-0", DrainState::Acknowledged);
+    world.reconcile();
+    world.set_clock(seconds);
+    world.reconcile();
+    world.tick(TIMEOUT + 10);
+    world.reconcile();
+    assert_eq!((world.staying(), world.restarts()), (String::new(), (0, 1)));
+    world.set_clock(seconds);
+    world.kubelets_remove();
+    world.reconcile();
+    world.tick(6);
+    world.reconcile();
+    assert_eq!(world.staying(), "worker-0 worker-1 worker-2");
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+}
+
+/// The scheduler gives the place of a pod that saves its work to another one.
+#[test]
+fn a_pod_that_is_preempted_while_all_leave_is_part_of_the_same_disruption() {
+    let mut world = running(drained(jax()).backoff_limit(0));
+    world.cordon("b");
+    world.reconcile();
+    world.report_drain("mnist-worker-0", DrainState::Acknowledged);
+    world.ask_to_go("mnist-worker-2");
+    world.fail("mnist-worker-2", 143);
+    world.pod_mut("mnist-worker-2").end.as_mut().unwrap().disrupted = true;
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!(
+        (world.staying(), world.restarts()),
+        ("worker-0 worker-1".to_owned(), (0, 0)),
+        "the others still save their work"
+    );
+    world.succeed_all();
+    world.reconcile();
+    start_anew(&mut world);
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(history(&world).len(), 1);
+}
+
+/// All is seen at the same time: some have left, and a pod of another role has failed.
+#[rstest]
+#[case::that_start_anew_together(RestartScope::Role)]
+#[case::of_which_one_leaves_alone(RestartScope::Pod)]
+fn pods_of_another_role_start_anew_together_too(#[case] left: RestartScope) {
+    let restarts = |role: &mut RoleSpec| role.restart_policy = Some(RestartPolicy::OnFailure);
+    let job = custom(&[("left", 2), ("right", 2)])
+        .role("left", restarts)
+        .role("right", restarts)
+        .scope("left", left)
+        .scope("right", RestartScope::Role);
+    let mut world = running(drained(job));
+    world.cordon("a");
+    world.reconcile();
+    for pod in told(&world)
+        .split(' ')
+        .map(|pod| format!("mnist-{pod}"))
+        .collect::<Vec<_>>()
+    {
+        world.succeed(&pod);
+    }
+    world.fail("mnist-right-1", 1);
+    world.reconcile();
+    assert_eq!(world.restarts(), (1, 1), "a failure and a disruption");
+    let of_right = world.names(|row| row.name.contains("right") && !row.terminating);
+    assert_eq!(of_right, [""; 0], "the other one goes with it");
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (1, 1)));
+    assert_eq!(world.pod("mnist-right-0").attempt, 1);
+    let reasons: Vec<_> = history(&world).into_iter().map(|record| record.reason).collect();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+}
+
+/// It is asked by its deletion; only the next pod of its name has to wait.
+#[test]
+fn a_pod_whose_time_is_over_is_deleted_at_once_however_often_it_was_replaced() {
+    let mut world = running(drained(workers(3, RestartPolicy::OnFailure)));
+    for _ in 0..3 {
+        world.fail("mnist-worker-1", 1);
+        world.settle();
+    }
+    world.run_on("mnist-worker-1", "b");
+    world.reconcile();
+    world.cordon("b");
+    world.reconcile();
+    assert_eq!(told(&world), "worker-1");
+    world.tick(10);
+    world.reconcile();
+    assert_eq!(world.staying(), "worker-0 worker-2", "it has said nothing");
+    world.kubelets_remove();
+    let plan = world.reconcile();
+    assert_eq!(
+        world.staying(),
+        "worker-0 worker-2",
+        "and is not made anew at once"
+    );
+    assert!(plan.wake_at().is_some());
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (3, 1)));
 }
 
 /// The time of those that leave is not theirs.
@@ -637,7 +737,7 @@ fn a_pod_that_trains_for_itself_waits_until_others_have_left() {
     world.reconcile();
     assert_eq!(told(&world), "worker-1 worker-3", "they have just begun");
     for pod in ["mnist-worker-1", "mnist-worker-3"] {
-        report(&mut world, pod, DrainState::Acknowledged);
+        world.report_drain(pod, DrainState::Acknowledged);
     }
     world.tick(20);
     world.cordon("c");
@@ -670,13 +770,13 @@ fn a_pod_whose_node_dies_has_left() {
     world.cordon("b");
     world.reconcile();
     for pod in ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"] {
-        report(&mut world, pod, DrainState::Acknowledged);
+        world.report_drain(pod, DrainState::Acknowledged);
     }
     world.reconcile();
     world.node("b", NodeState::Down);
     world.reconcile();
     assert_eq!(
-        step(&world),
+        world.scaling_step(),
         Some(ScalingStep::Acknowledged),
         "others save their work"
     );
@@ -684,7 +784,7 @@ fn a_pod_whose_node_dies_has_left() {
         world.succeed(pod);
     }
     world.reconcile();
-    assert_eq!((step(&world), world.restarts()), (None, (0, 1)));
+    assert_eq!((world.scaling_step(), world.restarts()), (None, (0, 1)));
 }
 
 #[test]
@@ -694,7 +794,7 @@ fn nobody_joins_in_the_place_of_one_that_leaves_with_others() {
     world.cordon("d");
     world.reconcile();
     assert_eq!(told(&world), "worker-1 worker-2");
-    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
     world.succeed("mnist-worker-1");
     world.reconcile_for_a_second();
     world.kubelets_remove();
@@ -710,7 +810,7 @@ fn a_second_node_gives_elastic_workers_no_more_time() {
     let mut world = running(elastic(4, |_| {}));
     world.cordon("c");
     world.reconcile();
-    report(&mut world, "mnist-worker-1", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-1", DrainState::Acknowledged);
     world.tick(20);
     world.cordon("d");
     world.reconcile();
@@ -729,11 +829,14 @@ fn as_many_stay_as_the_training_needs_until_others_have_joined(#[case] min: i32,
     let plan = world.reconcile();
     assert_eq!(told(&world), at_once);
     let all = "master-0 worker-0 worker-1 worker-2 worker-3 worker-4";
-    assert_eq!(pods(&world), all);
+    assert_eq!(world.staying(), all);
     assert!(plan.wake_at().is_some());
     world.tick(5);
     world.reconcile();
-    assert_eq!((told(&world), pods(&world)), (at_once.to_owned(), all.to_owned()));
+    assert_eq!(
+        (told(&world), world.staying()),
+        (at_once.to_owned(), all.to_owned())
+    );
     world.run_all();
     world.reconcile();
     assert_eq!(told(&world), "worker-1 worker-2");
@@ -745,7 +848,7 @@ fn as_many_stay_as_the_training_needs_until_others_have_joined(#[case] min: i32,
     world.settle();
     assert_eq!((world.phase(), world.status().replicas), (Some(Running), Some(3)));
     assert_eq!(
-        (pods(&world).as_str(), world.restarts()),
+        (world.staying().as_str(), world.restarts()),
         ("master-0 worker-0 worker-3 worker-4", (0, 0))
     );
 }
@@ -787,7 +890,7 @@ fn what_a_drain_has_cost_is_counted_though_others_still_join() {
     world.cordon("c");
     world.reconcile();
     world.tick(7);
-    report(&mut world, "mnist-worker-1", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-1", DrainState::CheckpointDone);
     world.succeed("mnist-worker-1");
     world.reconcile_for_a_second();
     assert_eq!(step(&world), Some(ScalingStep::Joining));
@@ -871,7 +974,7 @@ fn rank_0_does_not_wait_for_others_that_have_more_time() {
     world.edit(|spec| spec.elastic.as_mut().unwrap().replicas = 2);
     world.reconcile();
     assert_eq!(told(&world), "worker-2");
-    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
     world.cordon("a");
     world.reconcile();
     assert_eq!(told(&world), "worker-2", "it has as much time afterwards");
@@ -898,7 +1001,7 @@ const RIGID: Script = |world, operate| {
     operate(world);
     world.cordon("node-1");
     operate(world);
-    report(world, "mnist-worker-0", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-0", DrainState::CheckpointDone);
     operate(world);
     world.succeed_all();
     operate(world);
@@ -930,7 +1033,7 @@ const LIVE: Script = |world, operate| {
     operate(world);
     world.cordon("c");
     operate(world);
-    report(world, "mnist-worker-1", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-1", DrainState::CheckpointDone);
     operate(world);
     world.succeed("mnist-worker-1");
     operate(world);

@@ -2,8 +2,10 @@
 
 use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Paused, Running, Scaling, Starting, Succeeded};
-use trainyard_api::{Elastic, NodeDownPolicy, Refill, ScalingStep, StartAt, TrainingJob, ValidSizes};
-use trainyard_contract::drain::{DrainReport, DrainState};
+use trainyard_api::{
+    Elastic, NodeDownPolicy, Refill, RoleSpec, ScalingStep, StartAt, TrainingJob, ValidSizes,
+};
+use trainyard_contract::drain::DrainState;
 use trainyard_core::local_state::LocalState;
 use trainyard_core::model::{DrainSummary, ForcedRemoval};
 use trainyard_core::view::NodeState;
@@ -56,12 +58,6 @@ fn running(job: TrainingJob) -> World {
     world.run_all();
     world.reconcile();
     world
-}
-
-/// The program of a pod that was told to leave says how far it is.
-fn report(world: &mut World, pod: &str, state: DrainState) {
-    let uid = world.pod(pod).uid.to_string();
-    world.local.drains.record(&uid, DrainReport { state, step: None });
 }
 
 /// Enough time since the last change.
@@ -127,10 +123,10 @@ fn every_step_is_in_the_status() {
     world.reconcile();
     let step = |world: &World| world.status().scaling.unwrap().step;
     assert_eq!(step(&world), ScalingStep::Requested);
-    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
     world.reconcile();
     assert_eq!(step(&world), ScalingStep::Requested, "one of two");
-    report(&mut world, "mnist-worker-3", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-3", DrainState::CheckpointDone);
     world.reconcile_for_a_second();
     assert_eq!(step(&world), ScalingStep::Requested, "they may leave soon");
     world.tick(9);
@@ -145,7 +141,7 @@ fn every_step_is_in_the_status() {
     world.tick(30);
     world.reconcile();
     assert_eq!(pods(&world), "0 1 2 3");
-    report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-2", DrainState::CheckpointDone);
     world.reconcile_for_a_second();
     assert_eq!(step(&world), ScalingStep::CheckpointDone);
 }
@@ -161,14 +157,14 @@ fn users_are_told_of_every_step_and_of_all_who_leave() {
     world.reconcile();
     let before = world.log.events.len();
     for pod in ["mnist-worker-2", "mnist-worker-3", "mnist-worker-4"] {
-        report(&mut world, pod, DrainState::Acknowledged);
+        world.report_drain(pod, DrainState::Acknowledged);
         world.reconcile();
     }
     assert_eq!(world.log.events.len(), before, "one says nothing");
     world.tick(10);
     world.reconcile();
     for pod in ["mnist-worker-2", "mnist-worker-3"] {
-        report(&mut world, pod, DrainState::CheckpointDone);
+        world.report_drain(pod, DrainState::CheckpointDone);
         world.succeed(pod);
         world.reconcile();
     }
@@ -208,7 +204,7 @@ fn users_are_told_of_checkpoints() {
     scale(&mut world, 2);
     world.reconcile();
     let before = world.log.events.len();
-    report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
+    world.report_drain("mnist-worker-2", DrainState::CheckpointDone);
     world.reconcile();
     world.tick(7);
     world.succeed("mnist-worker-2");
@@ -244,7 +240,7 @@ fn a_change_costs_six_writes_and_one_for_each_pod() {
     for state in [DrainState::Acknowledged, DrainState::CheckpointDone] {
         for pod in &leaving {
             world.tick(1);
-            report(&mut world, pod, state);
+            world.report_drain(pod, state);
             world.reconcile();
         }
     }
@@ -270,7 +266,7 @@ fn a_pod_that_leaves_in_order_costs_two_writes_and_its_deletion() {
     world.reconcile();
     for state in [DrainState::Acknowledged, DrainState::CheckpointDone] {
         world.tick(4);
-        report(&mut world, "mnist-worker-2", state);
+        world.report_drain("mnist-worker-2", state);
         world.reconcile();
     }
     world.succeed("mnist-worker-2");
@@ -288,7 +284,7 @@ fn a_pod_has_left_with_its_node(#[case] state: NodeState, #[case] policy: NodeDo
     let mut world = running(job.role("worker", |role| role.node_down_policy = Some(policy)));
     scale(&mut world, 2);
     world.reconcile();
-    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
     world.reconcile();
     world.tick(20);
     world.pod_mut("mnist-worker-2").node = Some("dead".into());
@@ -308,7 +304,7 @@ fn a_pod_on_a_node_that_may_come_back_is_waited_for() {
     let mut world = running(elastic(3, |elastic| elastic.drain_timeout_seconds = Some(600)));
     scale(&mut world, 2);
     world.reconcile();
-    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
     world.reconcile();
     world.tick(20);
     world.pod_mut("mnist-worker-2").node = Some("dead".into());
@@ -351,7 +347,7 @@ fn a_program_that_says_nothing_is_asked_by_a_signal() {
     let mut world = running(elastic(4, |_| {}));
     scale(&mut world, 2);
     let plan = world.reconcile();
-    report(&mut world, "mnist-worker-3", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-3", DrainState::Acknowledged);
     world.reconcile();
     assert!(plan.wake_at().is_some());
     world.tick(9);
@@ -376,7 +372,7 @@ fn who_does_not_leave_in_time_is_deleted() {
     let mut world = running(elastic(3, |elastic| elastic.drain_timeout_seconds = Some(60)));
     scale(&mut world, 2);
     world.reconcile();
-    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
     world.reconcile();
     world.tick(10);
     let plan = world.reconcile();
@@ -618,6 +614,61 @@ fn a_job_without_any_pod_is_paused() {
 }
 
 /// The role would never end without it.
+/// The pod of a lost node may be on its way out for ever, and run as long. Its node is lost before
+/// it is asked to go, or after.
+#[rstest]
+#[case::before(true)]
+#[case::after(false)]
+fn a_pod_that_nobody_can_remove_gives_up_its_place(#[case] before: bool) {
+    let mut world = running(elastic(3, |_| {}));
+    world.run_on("mnist-worker-1", "lost");
+    world.reconcile();
+    let lose = |world: &mut World| world.node("lost", NodeState::Down);
+    if before {
+        lose(&mut world);
+    }
+    world.ask_to_go("mnist-worker-1");
+    world.reconcile();
+    if !before {
+        assert_eq!(members(&world), (3, None), "its kubelet removes it");
+        lose(&mut world);
+    }
+    world.settle();
+    assert_eq!((pods(&world).as_str(), world.phase()), ("0 2 3", Some(Running)));
+    assert_eq!(members(&world), (3, Some("0,2-3".to_owned())));
+    assert_eq!(world.restarts(), (0, 1));
+    assert!(world.log.deleted.is_empty(), "nobody says that it has ended");
+
+    // The machine is back, and its kubelet ends the pod.
+    world.node("lost", NodeState::Up);
+    world.settle();
+    assert_eq!(pods(&world), "0 2 3");
+    assert_eq!((members(&world).0, world.restarts()), (3, (0, 1)));
+    scale(&mut world, 4);
+    wait(&mut world);
+    world.settle();
+    assert_eq!(pods(&world), "0 2 3 1", "its name is free again");
+}
+
+/// It can't save anything any more.
+#[test]
+fn a_pod_that_is_to_leave_has_left_when_its_node_is_lost() {
+    let fails = |role: &mut RoleSpec| role.node_down_policy = Some(NodeDownPolicy::Fail);
+    let mut world = running(elastic(3, |_| {}).role("worker", fails));
+    world.run_on("mnist-worker-2", "lost");
+    world.reconcile();
+    scale(&mut world, 2);
+    wait(&mut world);
+    world.reconcile();
+    assert_eq!(victims(&world).as_deref(), Some("2"));
+    world.report_drain("mnist-worker-2", DrainState::Acknowledged);
+    world.reconcile();
+    world.node("lost", NodeState::Down);
+    world.reconcile_for_a_second();
+    assert_eq!((victims(&world), members(&world).0), (None, 2));
+    assert_eq!(world.restarts(), (0, 0));
+}
+
 #[test]
 fn the_place_of_the_pod_that_decides_does_not_stay_empty() {
     let job = elastic(3, |elastic| elastic.refill = Some(Refill::Never));
@@ -691,9 +742,9 @@ fn an_operator_that_dies_at_any_write_deletes_nobody_who_has_not_left() {
         assert_eq!(pods(world), "0 1 2 3", "they have not left");
         // An operator that has just been started is told again.
         for pod in ["mnist-worker-2", "mnist-worker-3"] {
-            report(world, pod, DrainState::Acknowledged);
+            world.report_drain(pod, DrainState::Acknowledged);
             operator(world);
-            report(world, pod, DrainState::Acknowledged);
+            world.report_drain(pod, DrainState::Acknowledged);
         }
         operator(world);
         world.tick(20);
@@ -703,7 +754,7 @@ fn an_operator_that_dies_at_any_write_deletes_nobody_who_has_not_left() {
         // One that has just been started waits for others anew.
         for _ in 0..3 {
             operator(world);
-            report(world, "mnist-worker-3", DrainState::Acknowledged);
+            world.report_drain("mnist-worker-3", DrainState::Acknowledged);
             world.tick(1);
         }
         assert_eq!(pods(world), "0 1 3");

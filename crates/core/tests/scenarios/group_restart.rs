@@ -247,6 +247,28 @@ fn a_role_starts_anew_and_others_go_on() {
     assert_eq!(world.variable("mnist-b-0", "TRAINYARD_ATTEMPT"), None);
 }
 
+/// The remote shells of two attempts do not speak with each other. Where a part of the pods starts
+/// anew without the others, they have to.
+#[rstest]
+#[case::all_together(|job| job, Some("1"))]
+#[case::the_workers_alone(|job: TrainingJob| job.scope("worker", RestartScope::Role), None)]
+fn pods_of_a_launcher_know_their_attempt(
+    #[case] change: fn(TrainingJob) -> TrainingJob,
+    #[case] after: Option<&str>,
+) {
+    const VARIABLE: &str = "TRAINYARD_SHELL_ATTEMPT";
+    let mut world = World::new(change(mpi("", 2)));
+    world.settings = with_agent();
+    world.settle();
+    assert_eq!(world.variable("mnist-worker-0", VARIABLE), None);
+    world.fail("mnist-worker-1", 1);
+    world.settle();
+    assert_eq!(world.pod("mnist-worker-0").attempt, 1);
+    for pod in ["mnist-launcher-0", "mnist-worker-0", "mnist-worker-1"] {
+        assert_eq!(world.variable(pod, VARIABLE), after, "{pod}");
+    }
+}
+
 #[test]
 fn a_rank_that_has_succeeded_begins_again_with_the_others() {
     let mut world = World::running(four());

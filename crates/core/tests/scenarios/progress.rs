@@ -1,8 +1,9 @@
 //! Jobs whose programs say how far they are.
 
 use trainyard_api::JobPhase::{Failed, Running, Succeeded};
-use trainyard_api::RestartPolicy::Never;
-use trainyard_api::{Progress, ProgressPolicy, TrainingJob};
+use trainyard_api::RestartPolicy::{Never, OnFailure};
+use trainyard_api::{Progress, ProgressPolicy, RestartRecord, TrainingJob};
+use trainyard_contract::drain::{DrainReport, DrainState};
 use trainyard_core::observe;
 use trainyard_core::plan::Step;
 
@@ -252,21 +253,88 @@ fn what_an_incident_cost_is_written_down() {
     world.kubelets_remove();
     world.tick(5);
     world.reconcile();
+    // The new pods have reported nothing yet.
+    world.progress = None;
     world.tick(4);
     world.run_all();
     world.reconcile();
     assert_eq!(world.phase(), Some(Running));
-    let record = world.status().restarts.unwrap().history.remove(0);
+    let record = incident(&world);
     assert_eq!(
         (record.step, record.checkpoint, record.seconds),
         (Some(130), Some(100), Some(9))
     );
+    assert_eq!((record.step_after, record.steps_lost), (None, Some(30)));
     assert_eq!(record.node.as_deref(), node.as_deref());
     // The file was damaged, and the programs go on from an older one.
     report(&mut world, saved(60, "50"));
     assert_eq!(checkpoint(&world), Some((50, 1)));
-    world.tick(100);
+    let record = incident(&world);
+    assert_eq!((record.step_after, record.steps_lost), (Some(60), Some(70)));
+    report(&mut world, saved(70, "70"));
+    let again = incident(&world);
+    assert_eq!(again, record, "once");
+}
+
+/// The last incident.
+fn incident(world: &World) -> RestartRecord {
+    let history = world.status().restarts.map(|restarts| restarts.history);
+    history.unwrap_or_default().pop().unwrap()
+}
+
+/// The pod that reports goes on, so no step is done again.
+#[test]
+fn a_pod_that_is_replaced_alone_costs_the_others_no_step() {
+    let job = workers(2, OnFailure).spec(|spec| spec.progress = Some(ProgressPolicy::Report));
+    let mut world = World::running(job);
+    report(&mut world, saved(130, "100"));
+    world.fail("mnist-worker-1", 1);
     world.reconcile();
-    let record = world.status().restarts.unwrap().history.remove(0);
-    assert_eq!(record.seconds, Some(9), "once");
+    world.progress = Some(saved(135, "100"));
+    world.settle_without_waiting();
+    let record = incident(&world);
+    assert_eq!((record.step, record.step_after), (Some(130), Some(135)));
+    assert_eq!(record.steps_lost, Some(0));
+}
+
+#[test]
+fn a_report_that_comes_much_later_says_nothing_of_where_programs_went_on() {
+    let job = pytorch(&[("worker", 2)]).spec(|spec| spec.progress = Some(ProgressPolicy::Report));
+    let mut world = World::running(job);
+    report(&mut world, step(130));
+    world.fail("mnist-worker-1", 1);
+    world.reconcile();
+    world.progress = None;
+    world.settle_without_waiting();
+    world.tick(601);
+    report(&mut world, step(5000));
+    let record = incident(&world);
+    assert_eq!((record.step_after, record.steps_lost), (None, None));
+}
+
+/// What a pod says while it leaves is written together with its end.
+#[test]
+fn a_checkpoint_of_a_pod_that_leaves_is_where_all_go_on() {
+    let job = pytorch(&[("worker", 2)])
+        .spec(|spec| spec.progress = Some(ProgressPolicy::Report))
+        .run(|run| run.drain_timeout_seconds = Some(60));
+    let mut world = World::new(job);
+    world.settings = crate::common::jobs::with_agent();
+    world.reconcile();
+    world.run_all();
+    world.reconcile();
+    report(&mut world, saved(130, "100"));
+    world.cordon("node-0");
+    world.reconcile();
+    let uid = world.pod("mnist-worker-0").uid.to_string();
+    let saved_all = DrainReport {
+        state: DrainState::CheckpointDone,
+        step: Some(130),
+    };
+    world.local.drains.record(&uid, saved_all);
+    world.succeed_all();
+    world.reconcile();
+    let record = incident(&world);
+    assert_eq!((record.step, record.checkpoint), (Some(130), Some(130)));
+    assert_eq!(record.steps_lost, Some(0));
 }

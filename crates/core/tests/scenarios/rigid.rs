@@ -51,27 +51,11 @@ fn scale(world: &mut World, replicas: i32) {
     world.edit(|spec| spec.elastic.as_mut().unwrap().replicas = replicas);
 }
 
-fn report(world: &mut World, pod: &str, state: DrainState) {
-    let uid = world.pod(pod).uid.to_string();
-    world.local.drains.record(&uid, DrainReport { state, step: None });
-}
-
-/// The pods that exist and are not asked to go.
-fn pods(world: &World) -> String {
-    let names = world.names(|row| !row.terminating);
-    let short = names.iter().filter_map(|name| name.strip_prefix("mnist-"));
-    short.collect::<Vec<_>>().join(" ")
-}
-
-fn step(world: &World) -> Option<ScalingStep> {
-    world.status().scaling.map(|scaling| scaling.step)
-}
-
 /// All have left, are deleted, and start anew.
 fn start_anew(world: &mut World) {
     world.kubelets_remove();
     world.reconcile();
-    assert_eq!(step(world), Some(ScalingStep::Joining));
+    assert_eq!(world.scaling_step(), Some(ScalingStep::Joining));
     world.run_all();
     world.reconcile();
 }
@@ -84,7 +68,7 @@ fn all_pods_are_told_and_start_anew_at_the_new_size() {
     scale(&mut world, 4);
     world.reconcile();
     assert_eq!(
-        (step(&world), world.phase()),
+        (world.scaling_step(), world.phase()),
         (Some(ScalingStep::Requested), Some(Scaling))
     );
     let roles = world.status().scaling.unwrap().roles;
@@ -105,28 +89,28 @@ fn all_pods_are_told_and_start_anew_at_the_new_size() {
         world.message("Scaling")
     );
 
-    report(&mut world, "mnist-master-0", DrainState::Acknowledged);
+    world.report_drain("mnist-master-0", DrainState::Acknowledged);
     world.reconcile_for_a_second();
-    assert_eq!(step(&world), Some(ScalingStep::Acknowledged));
-    report(&mut world, "mnist-master-0", DrainState::CheckpointDone);
+    assert_eq!(world.scaling_step(), Some(ScalingStep::Acknowledged));
+    world.report_drain("mnist-master-0", DrainState::CheckpointDone);
     world.tick(100);
     world.reconcile();
     assert_eq!(
-        step(&world),
+        world.scaling_step(),
         Some(ScalingStep::CheckpointDone),
         "what one says holds for all"
     );
-    assert_eq!(pods(&world), "master-0 worker-0 worker-1");
+    assert_eq!(world.staying(), "master-0 worker-0 worker-1");
 
     for pod in ["mnist-worker-0", "mnist-worker-1"] {
         world.fail(pod, 1);
     }
     world.reconcile();
-    assert_eq!(pods(&world), "master-0 worker-0 worker-1", "one has not left");
+    assert_eq!(world.staying(), "master-0 worker-0 worker-1", "one has not left");
     world.succeed("mnist-master-0");
     world.reconcile();
-    assert_eq!(step(&world), Some(ScalingStep::Restarting));
-    assert_eq!((pods(&world), world.phase()), (String::new(), Some(Scaling)));
+    assert_eq!(world.scaling_step(), Some(ScalingStep::Restarting));
+    assert_eq!((world.staying(), world.phase()), (String::new(), Some(Scaling)));
     assert_eq!(world.condition("Running"), "False Scaling");
     assert_eq!(
         world.log.pods.len(),
@@ -134,8 +118,8 @@ fn all_pods_are_told_and_start_anew_at_the_new_size() {
         "none is created as long as one exists"
     );
     start_anew(&mut world);
-    assert_eq!((world.phase(), step(&world)), (Some(Running), None));
-    assert_eq!(pods(&world), "master-0 worker-0 worker-1 worker-2 worker-3");
+    assert_eq!((world.phase(), world.scaling_step()), (Some(Running), None));
+    assert_eq!(world.staying(), "master-0 worker-0 worker-1 worker-2 worker-3");
     for pod in ["mnist-master-0", "mnist-worker-0", "mnist-worker-3"] {
         assert_eq!(world.variable(pod, "WORLD_SIZE"), Some("5"));
     }
@@ -159,16 +143,16 @@ fn who_knows_nothing_is_asked_by_a_signal_after_a_while() {
     assert!(plan.wake_at().is_some());
     world.tick(9);
     world.reconcile();
-    assert_eq!(pods(&world), "worker-0 worker-1");
+    assert_eq!(world.staying(), "worker-0 worker-1");
     world.tick(1);
     world.reconcile();
     assert_eq!(
-        (pods(&world), step(&world)),
+        (world.staying(), world.scaling_step()),
         (String::new(), Some(ScalingStep::Restarting))
     );
     start_anew(&mut world);
     assert_eq!(
-        (pods(&world), world.phase()),
+        (world.staying(), world.phase()),
         ("worker-0".to_owned(), Some(Running))
     );
     assert_eq!(world.variable("mnist-worker-0", "JAX_NUM_PROCESSES"), Some("1"));
@@ -182,7 +166,7 @@ fn who_does_not_leave_in_time_is_deleted() {
     }));
     scale(&mut world, 3);
     world.reconcile();
-    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-0", DrainState::Acknowledged);
     let plan = world.reconcile_for_a_second();
     assert_eq!(
         plan.wake_at(),
@@ -190,10 +174,10 @@ fn who_does_not_leave_in_time_is_deleted() {
     );
     world.tick(58);
     world.reconcile();
-    assert_eq!(pods(&world), "worker-0 worker-1");
+    assert_eq!(world.staying(), "worker-0 worker-1");
     world.tick(1);
     world.reconcile();
-    assert_eq!(step(&world), Some(ScalingStep::Restarting));
+    assert_eq!(world.scaling_step(), Some(ScalingStep::Restarting));
 }
 
 #[rstest]
@@ -251,17 +235,17 @@ fn who_says_nothing_is_not_waited_for_when_the_others_have_left() {
     scale(&mut world, 3);
     world.reconcile();
     for pod in ["mnist-worker-0", "mnist-worker-1"] {
-        report(&mut world, pod, DrainState::CheckpointDone);
+        world.report_drain(pod, DrainState::CheckpointDone);
     }
     world.tick(30);
     world.reconcile();
-    assert_eq!(step(&world), Some(ScalingStep::CheckpointDone));
+    assert_eq!(world.scaling_step(), Some(ScalingStep::CheckpointDone));
     world.succeed("mnist-worker-0");
     world.reconcile();
-    assert_eq!(step(&world), Some(ScalingStep::CheckpointDone));
+    assert_eq!(world.scaling_step(), Some(ScalingStep::CheckpointDone));
     world.succeed("mnist-worker-1");
     world.reconcile();
-    assert_eq!(step(&world), Some(ScalingStep::Restarting));
+    assert_eq!(world.scaling_step(), Some(ScalingStep::Restarting));
     start_anew(&mut world);
     assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
     assert_eq!(world.variable("mnist-scheduler-0", "DMLC_NUM_WORKER"), Some("3"));
@@ -282,7 +266,7 @@ fn a_launcher_starts_anew_with_its_workers() {
     world.reconcile();
     world.kubelets_remove();
     world.reconcile();
-    assert_eq!(pods(&world), "launcher-0 worker-0 worker-1 worker-2");
+    assert_eq!(world.staying(), "launcher-0 worker-0 worker-1 worker-2");
     assert_eq!(world.phase(), Some(Scaling));
     world.settle();
     assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
@@ -293,9 +277,9 @@ fn a_pod_that_was_lost_is_replaced_and_the_size_stays() {
     let mut world = running(jax(3));
     world.fail("mnist-worker-1", 137);
     world.settle();
-    assert_eq!((world.phase(), step(&world)), (Some(Running), None));
+    assert_eq!((world.phase(), world.scaling_step()), (Some(Running), None));
     assert_eq!(
-        (world.restarts().0, pods(&world).len()),
+        (world.restarts().0, world.staying().len()),
         (1, "worker-0 worker-2 worker-1".len())
     );
     assert_eq!(world.variable("mnist-worker-1", "JAX_NUM_PROCESSES"), Some("3"));
@@ -336,7 +320,7 @@ fn new_pods_that_fail_count() {
     world.reconcile();
     assert_eq!(world.restarts().0, 1);
     world.settle();
-    assert_eq!((world.phase(), step(&world)), (Some(Running), None));
+    assert_eq!((world.phase(), world.scaling_step()), (Some(Running), None));
 }
 
 #[test]
@@ -348,10 +332,14 @@ fn a_job_that_never_ran_starts_anew_too() {
     world.bind_all();
     scale(&mut world, 2);
     world.reconcile();
-    assert_eq!(step(&world), Some(ScalingStep::Restarting), "none of them runs");
+    assert_eq!(
+        world.scaling_step(),
+        Some(ScalingStep::Restarting),
+        "none of them runs"
+    );
     world.settle();
     assert_eq!(
-        (pods(&world), world.phase()),
+        (world.staying(), world.phase()),
         ("worker-0 worker-1".to_owned(), Some(Running))
     );
 }
@@ -376,7 +364,7 @@ fn a_target_that_changes_again_is_not_waited_for() {
     scale(&mut world, 3);
     world.reconcile();
     assert_eq!(
-        step(&world),
+        world.scaling_step(),
         Some(ScalingStep::Joining),
         "the change is not 2 s old"
     );
@@ -391,7 +379,7 @@ fn a_target_that_changes_again_is_not_waited_for() {
     world.tick(10);
     world.reconcile();
     start_anew(&mut world);
-    assert_eq!(pods(&world), "worker-0 worker-1 worker-2");
+    assert_eq!(world.staying(), "worker-0 worker-1 worker-2");
     assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
 }
 
@@ -407,7 +395,7 @@ fn sizes_that_the_training_cannot_have_are_passed_over() {
     world.tick(20);
     world.reconcile();
     assert_eq!(
-        (step(&world), pods(&world)),
+        (world.scaling_step(), world.staying()),
         (None, "worker-0 worker-1".to_owned())
     );
     scale(&mut world, 5);
@@ -421,8 +409,8 @@ fn where_it_is_refused_the_job_goes_on_and_says_why() {
     scale(&mut world, 4);
     world.tick(60);
     world.reconcile();
-    assert_eq!((step(&world), world.phase()), (None, Some(Running)));
-    assert_eq!(pods(&world), "worker-0 worker-1");
+    assert_eq!((world.scaling_step(), world.phase()), (None, Some(Running)));
+    assert_eq!(world.staying(), "worker-0 worker-1");
     assert_eq!(world.condition("Scaling"), "False SizeRefused");
     let message = world.message("Scaling");
     assert!(
@@ -443,7 +431,7 @@ fn where_it_is_refused_the_job_goes_on_and_says_why() {
     world.edit(|spec| spec.suspend = Some(false));
     world.settle();
     assert_eq!(
-        pods(&world),
+        world.staying(),
         "worker-0 worker-1 worker-2",
         "it starts with what is wanted"
     );
@@ -457,7 +445,7 @@ fn what_has_succeeded_is_not_done_again() {
     world.tick(20);
     world.reconcile();
     assert_eq!(
-        (step(&world), world.condition("Scaling")),
+        (world.scaling_step(), world.condition("Scaling")),
         (None, "False SizeRefused".to_owned())
     );
     world.succeed("mnist-worker-0");
@@ -483,11 +471,11 @@ fn a_job_that_is_suspended_meanwhile_starts_afresh(#[case] stage: usize) {
     }
     world.edit(|spec| spec.suspend = Some(true));
     world.settle();
-    assert_eq!((world.phase(), step(&world)), (Some(Suspended), None));
+    assert_eq!((world.phase(), world.scaling_step()), (Some(Suspended), None));
     world.edit(|spec| spec.suspend = Some(false));
     world.settle();
     assert_eq!(
-        (world.phase(), pods(&world)),
+        (world.phase(), world.staying()),
         (Some(Running), "worker-0 worker-1 worker-2".to_owned())
     );
     assert_eq!(world.restarts(), (0, 0));
@@ -512,15 +500,23 @@ fn an_operator_that_dies_at_any_write_starts_all_anew_once() {
         operator(world);
         scale(world, 3);
         operator(world);
-        assert_eq!(pods(world), "master-0 worker-0 worker-1", "they have not left");
+        assert_eq!(
+            world.staying(),
+            "master-0 worker-0 worker-1",
+            "they have not left"
+        );
         // An operator that has just been started is told again.
         for _ in 0..2 {
-            report(world, "mnist-master-0", DrainState::Acknowledged);
+            world.report_drain("mnist-master-0", DrainState::Acknowledged);
             operator(world);
         }
         world.tick(20);
         operator(world);
-        assert_eq!(pods(world), "master-0 worker-0 worker-1", "they have not left");
+        assert_eq!(
+            world.staying(),
+            "master-0 worker-0 worker-1",
+            "they have not left"
+        );
         world.fail("mnist-master-0", 1);
         world.fail("mnist-worker-1", 1);
         operator(world);
@@ -539,7 +535,7 @@ fn an_operator_that_dies_at_any_write_starts_all_anew_once() {
     let job = xgboost(2).role("worker", |role| role.restart_policy = Some(RestartPolicy::Never));
     let points = at_every_write(&job, script, |world| {
         assert_eq!(
-            (world.phase(), pods(world)),
+            (world.phase(), world.staying()),
             (Some(Running), "master-0 worker-0 worker-1 worker-2".to_owned())
         );
         assert_eq!((world.restarts(), world.log.pods.len()), ((0, 0), 7));
@@ -554,14 +550,14 @@ fn what_a_pod_has_said_is_in_the_status() {
     let mut world = running(xgboost(2));
     scale(&mut world, 3);
     world.reconcile();
-    report(&mut world, "mnist-worker-1", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-1", DrainState::Acknowledged);
     world.reconcile_for_a_second();
     let roles = world.status().scaling.unwrap().roles;
     assert_eq!(roles[1].acknowledged.as_deref(), Some("1"));
     world.local = LocalState::default();
     world.tick(60);
     world.reconcile();
-    assert_eq!(pods(&world), "master-0 worker-0 worker-1");
+    assert_eq!(world.staying(), "master-0 worker-0 worker-1");
 }
 
 /// A pod that is taken away and still runs may save its work together with the others.
@@ -572,15 +568,15 @@ fn a_job_that_is_only_disrupted_has_time_for_a_checkpoint() {
     world.ask_to_go("mnist-worker-1");
     world.reconcile();
     assert_eq!(
-        (step(&world), world.restarts()),
+        (world.scaling_step(), world.restarts()),
         (Some(ScalingStep::Requested), (0, 1))
     );
     assert_eq!(
-        pods(&world),
+        world.staying(),
         "worker-0 worker-2",
         "nobody else is asked by a signal"
     );
-    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-0", DrainState::Acknowledged);
     world.reconcile();
     world.tick(100);
     let uid = world.pod("mnist-worker-0").uid.to_string();
@@ -590,7 +586,7 @@ fn a_job_that_is_only_disrupted_has_time_for_a_checkpoint() {
     };
     world.local.drains.record(&uid, saved);
     world.reconcile();
-    assert_eq!(step(&world), Some(ScalingStep::CheckpointDone));
+    assert_eq!(world.scaling_step(), Some(ScalingStep::CheckpointDone));
     assert_eq!(
         world.status().checkpoint.map(|checkpoint| checkpoint.step),
         Some(70)
@@ -612,8 +608,8 @@ fn a_pod_that_has_ended_is_not_waited_for() {
     let mut world = running(jax(3));
     world.evict("mnist-worker-1");
     world.reconcile();
-    assert_eq!((step(&world), world.restarts()), (None, (0, 1)));
-    assert_eq!(pods(&world), "");
+    assert_eq!((world.scaling_step(), world.restarts()), (None, (0, 1)));
+    assert_eq!(world.staying(), "");
 }
 
 #[test]
@@ -622,24 +618,24 @@ fn a_job_that_is_suspended_has_time_for_a_checkpoint() {
     world.suspend(true);
     world.reconcile();
     assert_eq!(
-        (world.phase(), step(&world)),
+        (world.phase(), world.scaling_step()),
         (Some(Suspending), Some(ScalingStep::Requested))
     );
-    assert_eq!(pods(&world), "worker-0 worker-1");
+    assert_eq!(world.staying(), "worker-0 worker-1");
     let observed = world.see(observe);
     let mut seen = observed.roles.iter().flat_map(|role| &role.pods);
     assert!(seen.all(|pod| !pod.drain.stays()), "{observed:#?}");
-    report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+    world.report_drain("mnist-worker-0", DrainState::Acknowledged);
     world.reconcile();
     world.tick(100);
     world.reconcile();
-    assert_eq!(pods(&world), "worker-0 worker-1", "it has all of its time");
-    report(&mut world, "mnist-worker-0", DrainState::CheckpointDone);
+    assert_eq!(world.staying(), "worker-0 worker-1", "it has all of its time");
+    world.report_drain("mnist-worker-0", DrainState::CheckpointDone);
     world.reconcile();
     world.succeed("mnist-worker-0");
     world.reconcile();
     assert_eq!(
-        (pods(&world), step(&world)),
+        (world.staying(), world.scaling_step()),
         (String::new(), None),
         "the other said nothing"
     );
@@ -661,13 +657,13 @@ fn a_job_is_suspended_in_the_end(#[case] seconds: i64, #[case] says_so: bool) {
     world.suspend(true);
     world.reconcile();
     if says_so {
-        report(&mut world, "mnist-worker-0", DrainState::Acknowledged);
+        world.report_drain("mnist-worker-0", DrainState::Acknowledged);
         world.reconcile();
     }
     world.tick(seconds - 1);
     world.reconcile();
-    assert_eq!(pods(&world), "worker-0 worker-1");
+    assert_eq!(world.staying(), "worker-0 worker-1");
     world.tick(1);
     world.reconcile();
-    assert_eq!(pods(&world), "");
+    assert_eq!(world.staying(), "");
 }

@@ -41,6 +41,8 @@ pub(super) struct Owner {
 pub(super) struct ProgressReport {
     /// The role and index of the pod. Reports of a lower one win.
     pub(super) reporter: (usize, i32),
+    /// Its name and UID.
+    pub(super) pod: (Box<str>, Box<str>),
     /// When it was reported.
     pub(super) at: Instant,
     pub(super) progress: Arc<Progress>,
@@ -121,6 +123,13 @@ impl Owner {
         if !self.departed.is_empty() {
             let replaced = |known: &PodRow| known.name == row.name && known.uid != row.uid;
             self.departed.retain(|known| !replaced(known));
+        }
+        if let Some(report) = &self.progress_report
+            && *report.pod.0 == *row.name
+            && *report.pod.1 != *row.uid
+        {
+            // The new pod has reported nothing.
+            self.progress_report = None;
         }
         self.pods.put(row, version, epoch)
     }

@@ -25,7 +25,7 @@ pub(super) async fn put_progress(report: Report) -> Result<Response, ErrorRespon
     };
     let recorded = report
         .index
-        .record_progress(&report.key, &report.pod.pod, progress);
+        .record_progress(&report.key, (&report.pod.pod, &report.pod.uid), progress);
     let changed = recorded.map_err(|TooOften| {
         let problem = "this pod has spoken a moment ago: wait a second".to_owned();
         ErrorResponse(StatusCode::TOO_MANY_REQUESTS, problem)

@@ -28,6 +28,9 @@ impl Reconciler {
         for seconds in after.over_since(before) {
             self.metrics.incident_ended(seconds);
         }
+        for steps in after.resumed_since(before) {
+            self.metrics.incident_resumed(steps);
+        }
         if before.phase != after.phase {
             let phase = after.phase.map(JobPhase::as_str).unwrap_or_default();
             tracing::info!(job = %key, phase, "job");
@@ -92,6 +95,17 @@ impl StatusSummary {
         over.filter_map(|record| record.seconds)
     }
 
+    /// How many steps were lost, for each incident of which that was not known before.
+    fn resumed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = i64> + 'a {
+        let was_known = move |record: &RestartRecord| {
+            let written = before.record(record);
+            written.is_some_and(|written| written.step_after.is_some())
+        };
+        let resumed = self.history.iter().filter(|record| record.step_after.is_some());
+        let new = resumed.filter(move |record| !was_known(record));
+        new.filter_map(|record| record.steps_lost)
+    }
+
     fn record(&self, same: &RestartRecord) -> Option<&RestartRecord> {
         let is_same = |record: &&RestartRecord| record.time == same.time && record.pod == same.pod;
         self.history.iter().find(is_same)
@@ -154,7 +168,7 @@ mod tests {
         };
         let record = |minute: i32, seconds: Option<i64>| {
             json!({"time": format!("2026-01-01T00:{minute:02}:00Z"), "pod": "a-w-0", "cause": "Failure", "reason": "Error",
-                "consequences": 3, "seconds": seconds})
+                "consequences": 3, "seconds": seconds, "stepsLost": 5})
         };
         let calm = status(&json!([record(1, Some(7))]), None);
         let begun = status(
@@ -174,6 +188,15 @@ mod tests {
         assert_eq!(counts(&begun, &begun), (0, 0, vec![]));
         assert_eq!(counts(&begun, &over), (0, 0, vec![9]));
         assert_eq!(counts(&over, &over), (0, 0, vec![]));
+
+        let mut after = record(2, Some(9));
+        after["stepAfter"] = 7.into();
+        let resumed = status(&json!([record(1, Some(7)), after]), None);
+        let lost = |before: &StatusSummary, after: &StatusSummary| -> Vec<i64> {
+            after.resumed_since(before).collect()
+        };
+        assert_eq!((lost(&begun, &over), lost(&over, &resumed)), (vec![], vec![5]));
+        assert_eq!(lost(&resumed, &resumed), [0; 0]);
     }
 
     #[test]

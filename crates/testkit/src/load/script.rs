@@ -13,6 +13,8 @@ pub struct Script {
     start_after: Duration,
     succeed_after: Option<Duration>,
     nodes: Vec<String>,
+    /// Names of pods, and the node that the first pod of such a name is bound to.
+    places: Vec<(String, String)>,
     rules: Vec<Rule>,
 }
 
@@ -43,6 +45,13 @@ impl Script {
     #[must_use]
     pub fn on_nodes(mut self, nodes: Vec<String>) -> Self {
         self.nodes = nodes;
+        self
+    }
+
+    /// The first pod of every matching name is bound to this node, whatever other nodes there are.
+    #[must_use]
+    pub fn first_on_node(mut self, pattern: impl Into<String>, node: impl Into<String>) -> Self {
+        self.places.push((pattern.into(), node.into()));
         self
     }
 
@@ -101,8 +110,13 @@ impl Script {
         (!self.idle).then_some(self.start_after)
     }
 
-    /// The node that the pod of a number is bound to.
-    pub(super) fn node(&self, number: usize) -> Option<&str> {
+    /// The node that a pod is bound to. `earlier`: how many pods of this name there were before;
+    /// `number`: how many pods.
+    pub(super) fn node(&self, name: &str, earlier: u32, number: usize) -> Option<&str> {
+        let applies = |(pattern, _): &&(String, String)| earlier == 0 && matches(pattern, name);
+        if let Some((_, node)) = self.places.iter().find(applies) {
+            return Some(node);
+        }
         let position = number.checked_rem(self.nodes.len())?;
         self.nodes.get(position).map(String::as_str)
     }
@@ -161,6 +175,18 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn the_first_pod_of_a_name_has_its_node_and_the_others_take_turns() {
+        let script = Script::run()
+            .on_nodes(vec!["a".to_owned(), "b".to_owned()])
+            .first_on_node("*-1", "c");
+        let node = |name, earlier, number| script.node(name, earlier, number);
+        assert_eq!(node("j-0", 0, 0), Some("a"));
+        assert_eq!(node("j-1", 0, 1), Some("c"));
+        assert_eq!(node("j-1", 1, 3), Some("b"));
+        assert_eq!(Script::run().node("j-1", 0, 0), None);
     }
 
     #[test]

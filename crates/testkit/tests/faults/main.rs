@@ -10,6 +10,7 @@
 )]
 
 mod changes;
+mod drains;
 mod hostile;
 mod limit;
 mod malformed;
@@ -98,7 +99,7 @@ impl Scenario for FailAndRecover {
         "recover"
     }
 
-    fn script(&self) -> Script {
+    fn script(&self, _: &str) -> Script {
         Script::run()
             .fail("j-worker-1", 137)
             .succeed_after(Duration::from_millis(700))
@@ -193,7 +194,7 @@ async fn same_end_despite(tag: &str, faults: Faults) {
         let name = format!("despite-{tag}-{run}-{}", std::process::id());
         namespace::create(&client, &name).await.unwrap();
         let operator = run_operator(&in_process(), &name, faults.clone()).unwrap();
-        let script = FailAndRecover.script();
+        let script = FailAndRecover.script(&name);
         let player = Player::start(client.clone(), &Scope::namespace(&name), script);
         FailAndRecover.play(&client, &name, &player).await.unwrap();
         faults.wait_until_idle(Duration::from_millis(500)).await;

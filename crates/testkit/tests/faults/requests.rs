@@ -62,15 +62,20 @@ impl Scenario for Shrink {
 
 /// Creates an elastic job of three pods, and waits until it runs.
 async fn start_job(client: &Client, namespace: &str) -> Result<()> {
-    let workers = [lab::Role::worker(1, "true")];
     let more = r#"{"elastic": {"replicas": 3, "maxReplicas": 4}}"#;
+    create(client, namespace, &elastic_job(more)?).await?;
+    phase(client, namespace, "j", JobPhase::Running).await?;
+    Ok(())
+}
+
+/// A job whose workers join and leave.
+pub fn elastic_job(more: &str) -> Result<String> {
+    let workers = [lab::Role::worker(1, "true")];
     let mut job: Value = serde_json::from_str(&lab::job("j", "custom", &workers, more))?;
     if let Some(role) = job["spec"]["roles"][0].as_object_mut() {
         role.remove("replicas");
     }
-    create(client, namespace, &job.to_string()).await?;
-    phase(client, namespace, "j", JobPhase::Running).await?;
-    Ok(())
+    Ok(job.to_string())
 }
 
 /// The job runs with that many pods, and has lost none.

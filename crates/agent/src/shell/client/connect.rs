@@ -241,6 +241,7 @@ mod tests {
     #[case::of_another_job(|| shown(CertificateError::UnknownIssuer), true)]
     #[case::of_a_former_job(|| shown(CertificateError::BadSignature), true)]
     #[case::of_somebody_else(|| shown(CertificateError::NotValidForName), true)]
+    #[case::of_another_attempt(|| alert(AlertDescription::NoApplicationProtocol), true)]
     #[case::too_old(|| shown(CertificateError::Expired), false)]
     #[case::too_new(|| shown(CertificateError::NotValidYet), false)]
     #[case::this_side_is_not_known(|| alert(AlertDescription::UnknownCA), false)]

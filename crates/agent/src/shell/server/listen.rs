@@ -267,7 +267,7 @@ mod tests {
 
     /// A server that accepts, and never gives up a handshake by itself.
     fn serve_patiently(directory: &Path) -> (SocketAddr, Arc<ConnectionLimit>) {
-        let tls = Identity::read(directory).unwrap().server().unwrap();
+        let tls = Identity::read(directory, 0).unwrap().server().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let timeouts = Timeouts {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     fn greeting(directory: &Path, address: SocketAddr) -> Frame {
-        let identity = Identity::read(directory).unwrap();
+        let identity = Identity::read(directory, 0).unwrap();
         let tcp = TcpStream::connect(address).unwrap();
         tcp.set_read_timeout(Some(HANG_LIMIT)).unwrap();
         let name = ServerName::try_from("trainyard.job").unwrap();

@@ -240,6 +240,8 @@ fn restarts() -> BoxedStrategy<Restarts> {
             node: None,
             step: exit_code.map(i64::from),
             checkpoint: None,
+            step_after: None,
+            steps_lost: None,
             seconds: exit_code.map(i64::from),
         });
     let counted = option::of(cause.clone());

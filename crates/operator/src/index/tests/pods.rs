@@ -26,6 +26,48 @@ fn a_change_of_a_pod_names_its_job_and_an_echo_does_not() {
     assert_eq!(snapshot(&index, "a").pods[0].phase, PodPhase::Running);
 }
 
+/// Its place may be taken by a pod that goes on from an older checkpoint.
+#[test]
+fn what_a_pod_said_last_is_not_what_the_next_pod_says() {
+    let index = index();
+    let reporting = json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "6", "generation": 1},
+        "spec": {"framework": {"name": "custom"}, "progress": "Report", "roles": [{"name": "w", "template": {}}]},
+        "status": {"phase": "Running"},
+    });
+    index.apply_job(JobObject::decode(&reporting.to_string()).unwrap(), Source::Watch);
+    index.apply_pod(POD.slim(), Source::Watch);
+    let report = |uid: &str, step: i64| {
+        let progress = Progress {
+            step: Some(step),
+            ..Progress::default()
+        };
+        index
+            .record_progress(&key("a"), ("a-w-0", uid), progress)
+            .unwrap();
+    };
+    let step = || snapshot(&index, "a").progress.and_then(|progress| progress.step);
+    report("p0", 130);
+    let going = TestPod {
+        version: 11,
+        going: true,
+        ..POD
+    };
+    index.apply_pod(going.slim(), Source::Watch);
+    assert_eq!(step(), Some(130));
+    index.delete_child(Kind::Pod, &TestPod { version: 12, ..POD }.meta());
+    assert_eq!(step(), Some(130), "it is what the job had reached");
+    let next = TestPod {
+        version: 13,
+        uid: "p1",
+        ..POD
+    };
+    index.apply_pod(next.slim(), Source::Watch);
+    assert_eq!(step(), None);
+    report("p1", 101);
+    assert_eq!(step(), Some(101));
+}
+
 #[test]
 fn stale_events_change_nothing() {
     let index = index();

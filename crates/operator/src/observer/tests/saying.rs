@@ -54,6 +54,28 @@ async fn others_and_nonsense_are_refused() {
     assert_eq!((status, why.contains("another connection")), (421, true));
 }
 
+/// Only what a pod of the job says is a checkpoint of it.
+#[tokio::test]
+async fn a_checkpoint_that_a_pod_of_another_job_reports_is_refused() {
+    let world = World::new();
+    let report = async |pod: &str| {
+        let request = axum::http::Request::put("/v1/jobs/ns/a/drain")
+            .header("authorization", format!("Bearer {}", world.token(pod)))
+            .body(Body::from(r#"{"state": "CheckpointDone", "step": 7}"#))
+            .unwrap();
+        world
+            .router
+            .clone()
+            .oneshot(request)
+            .await
+            .unwrap()
+            .status()
+            .as_u16()
+    };
+    assert_eq!(report("b-worker-0").await, 403);
+    assert_eq!(report("a-worker-0").await, 200);
+}
+
 #[tokio::test]
 async fn hosts_are_told_by_number() {
     let world = World::new();

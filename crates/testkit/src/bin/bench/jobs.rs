@@ -218,6 +218,11 @@ impl Jobs {
         Self { phases, task }
     }
 
+    /// How many jobs are in a phase.
+    pub fn count(&self, phase: &str) -> usize {
+        self.phases.borrow().jobs_in(phase)
+    }
+
     /// Waits until so many jobs are in a phase.
     pub async fn until(&self, phase: &str, jobs: usize, limit: Duration) -> Result<()> {
         let mut receiver = self.phases.subscribe();

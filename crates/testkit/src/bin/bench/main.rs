@@ -5,6 +5,7 @@
 
 mod compat;
 mod delay;
+mod drain;
 mod embedded;
 mod group;
 mod jobs;
@@ -51,7 +52,7 @@ struct Cli {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, group,
-    /// steady, restart, compat, mpijobs, scaling, memory, waiting, shell.
+    /// drain, steady, restart, compat, mpijobs, scaling, memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.
@@ -87,6 +88,10 @@ pub struct Sizes {
     singles: usize,
     /// Pods that start anew together.
     together: usize,
+    /// Jobs with a disruption budget each.
+    with_budgets: Size,
+    /// How many of them have a worker on the node that is drained.
+    drained: usize,
     steady: Duration,
     /// Pods that are created in the embedded API.
     creations: usize,
@@ -123,6 +128,8 @@ const FULL: Sizes = Sizes {
     failing: 50,
     singles: 20,
     together: 100,
+    with_budgets: Size { jobs: 200, pods: 2 },
+    drained: 20,
     steady: Duration::from_secs(30),
     creations: 50_000,
     in_process: Size {
@@ -149,6 +156,8 @@ const SMOKE: Sizes = Sizes {
     failing: 4,
     singles: 2,
     together: 4,
+    with_budgets: Size { jobs: 6, pods: 2 },
+    drained: 3,
     steady: Duration::from_secs(3),
     creations: 100,
     in_process: Size { jobs: 12, pods: 2 },

@@ -85,7 +85,7 @@ impl Session {
             return Ok(());
         }
         // Counts are the same on a cold server.
-        let is_count = |only: &String| only == "compat" || only == "mpijobs";
+        let is_count = |only: &String| matches!(&**only, "compat" | "mpijobs" | "drain");
         if self.only.iter().any(|only| !is_local(only) && !is_count(only)) || self.only.is_empty() {
             log("warming up");
             self.bench.floor(self.sizes.a).await?;
@@ -131,6 +131,9 @@ impl Session {
         }
         if self.wanted("group") {
             self.group().await?;
+        }
+        if self.wanted("drain") {
+            self.drain().await?;
         }
         if self.wanted("steady") || self.wanted("restart") {
             self.rest(&[a, b, c]).await?;
