@@ -49,6 +49,9 @@ impl Lab {
     }
 
     /// Has a node take no further pods.
+    ///
+    /// # Panics
+    /// If that fails.
     pub fn cordon(&self, node: &str) -> Drained<'_> {
         let drained = Drained {
             lab: self,
