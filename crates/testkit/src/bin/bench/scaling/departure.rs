@@ -54,6 +54,8 @@ const HOROVOD: Departure = Departure {
 
 /// What one pod that left has cost.
 struct Cost {
+    /// Seconds until the training had begun, images and programs in place.
+    start: f64,
     /// Seconds from the request until the others had done a step.
     from_request: f64,
     /// Seconds from when the pod left.
@@ -104,6 +106,11 @@ impl Session {
             let value = median(&from_departure);
             let detail = spread(&from_departure);
             self.figure(&name, measure, value, "s", departure.target, detail);
+            // A machine that is slow starts processes slowly: nothing else is waited for.
+            let starts = costs.iter().zip(&from_departure);
+            let ratios: Vec<f64> = starts.map(|(cost, seconds)| seconds / cost.start).collect();
+            let measure = "the same, x the first start of one pod";
+            self.figure(&name, measure, median(&ratios), "x", None, spread(&ratios));
         }
         let detail = format!("at least {saved} steps");
         self.count(&name, "committed steps lost", lost, 0.0, detail);
@@ -117,11 +124,13 @@ impl Departure {
         // What Debian's torchrun needs on Python 3.11.
         let redirection = ["--env", "PET_REDIRECTS=9:1", "--env", "PET_TEE=9:1"];
         let options = [&["--image", &image, "--env", self.sizes], &redirection[..]].concat();
+        let begun = Instant::now();
         let training = Training::start(binary, &files, &options)?;
         let client = training.client().await?;
         training
             .until(&format!("rank 0 of {} goes on", self.first))
             .await?;
+        let start = begun.elapsed().as_secs_f64();
         set_target(&client, "default", self.example, 3).await?;
         training.until_in_order(&[OF_THREE, "saved step"]).await?;
 
@@ -141,6 +150,7 @@ impl Departure {
         let (saved, lost) = saved_and_lost(&said, self.rank_zero);
         ensure!(saved > 0, "nothing was saved: {said}");
         Ok(Cost {
+            start,
             from_request,
             from_departure,
             saved,
