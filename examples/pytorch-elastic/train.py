@@ -79,6 +79,8 @@ def main() -> None:
     if sizes[-1:] != [world]:
         sizes.append(world)
     print(f"rank {rank} of {world} goes on after step {first}", flush=True)
+    # Changes of size are no failures: torchrun gives up after PET_MAX_RESTARTS of these.
+    print(f"torchrun has counted {os.environ['TORCHELASTIC_RESTART_COUNT']} failures", flush=True)
 
     # Each rank has only some of the inputs at work, so that no rank learns the model without the others.
     truth = torch.tensor([[1.0], [2.0], [-3.0], [0.5]])

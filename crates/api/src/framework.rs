@@ -241,4 +241,10 @@ pub struct DaskOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub master_port: Option<i32>,
+
+    /// Only with `spec.elastic`: whether the scheduler sets `spec.elastic.replicas`, within its
+    /// bounds, by the work that waits. The service account of its pod must be allowed to get the
+    /// job and to patch `trainingjobs/scale`. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<bool>,
 }

@@ -10,6 +10,7 @@
 
 pub mod backend;
 mod command;
+mod drain;
 mod follow;
 mod kinds;
 mod logs;
@@ -29,6 +30,7 @@ use crate::cluster::Cluster;
 use crate::operator::Operator;
 use backend::Backend;
 pub use backend::{Image, Scenarios, main};
+pub use drain::{Drained, Tainted};
 pub use follow::{Change, Follower};
 pub use manifest::{Role, job, over_ssh, own_tmp, template, tolerate_silence};
 use objects::{Query, kind_of, resource_of};
@@ -117,6 +119,17 @@ impl Lab {
     pub fn with_observer(name: &str) -> (Self, Operator, Value) {
         let lab = Self::new(name);
         let (operator, aliases) = lab.start_observer(&[]);
+        (lab, operator, aliases)
+    }
+
+    /// The same, in a namespace that admits pods of a profile, and with further arguments for the
+    /// operator.
+    ///
+    /// # Panics
+    /// Without a cluster with nodes.
+    pub fn with_observer_and(name: &str, profile: &str, more: &[&'static str]) -> (Self, Operator, Value) {
+        let lab = Self::with_profile(name, profile);
+        let (operator, aliases) = lab.start_observer(more);
         (lab, operator, aliases)
     }
 

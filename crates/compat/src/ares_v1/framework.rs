@@ -206,6 +206,7 @@ impl Framework {
                     port: number(scheduler.first()),
                     dashboard_port: number(scheduler.get(1)),
                     master_port: number(ports(leader, self.name()).first()),
+                    adaptive: None,
                 });
             }
             Self::Mpi => options.mpi = Some(mpi(spec, roles)),

@@ -147,6 +147,12 @@ impl Validation for Dask {
                 format!("{dashboard} is the port of the scheduler, too: give another number"),
             )
         });
-        checks.into_iter().flatten().chain(clash).collect()
+        let fixed = (options.adaptive == Some(true) && job.spec.elastic.is_none()).then(|| {
+            FieldError::new(
+                "spec.framework.dask.adaptive",
+                "the number of workers does not change in this job: add spec.elastic, or remove this",
+            )
+        });
+        checks.into_iter().flatten().chain(clash).chain(fixed).collect()
     }
 }

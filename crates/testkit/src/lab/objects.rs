@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
     Service, ServiceAccount,
 };
-use k8s_openapi::api::rbac::v1::Role;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::core::Resource;
@@ -86,7 +87,9 @@ pub(super) fn resource_of(kind: &str) -> (ApiResource, bool) {
         "scaleout" => (of::<ScaleOut>(), true),
         "pod" | "pods" => (of::<Pod>(), true),
         "service" | "services" => (of::<Service>(), true),
+        "pdb" => (of::<PodDisruptionBudget>(), true),
         "role" => (of::<Role>(), true),
+        "rolebinding" => (of::<RoleBinding>(), true),
         "statefulset" => (of::<StatefulSet>(), true),
         "secret" => (of::<Secret>(), true),
         "configmap" => (of::<ConfigMap>(), true),

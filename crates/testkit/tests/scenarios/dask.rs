@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use trainyard_testkit::images;
 use trainyard_testkit::lab::{Change, Image, Lab, Scenarios};
 use trainyard_testkit::scenarios;
@@ -11,10 +11,15 @@ use trainyard_testkit::scenarios;
 use crate::elastic::{assert_no_step_is_lost, elastic_example, exit_code, request, wait_for_size};
 use crate::trainings::{nodes, result};
 
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
 pub const TRAININGS: Scenarios = scenarios!(
     "elastic_dask_trainings",
     &[Image::AGENT, Image::FRAMEWORKS_SMALL],
-    [workers_give_their_data_away_when_the_observer_tells_them_to_leave]
+    [
+        the_scheduler_of_an_adaptive_job_sets_its_size,
+        workers_give_their_data_away_when_the_observer_tells_them_to_leave,
+    ]
 );
 
 fn wait_until_trained_by(lab: &Lab, launcher: &str, workers: i32) {
@@ -71,4 +76,50 @@ fn workers_give_their_data_away_when_the_observer_tells_them_to_leave() {
     assert!(log.contains("1 workers go on"), "{log}");
     assert!(log.contains("parts of data: 7, computed again: 0"), "{log}");
     assert!(result(&log, "final loss ") <= 1e-3, "{log}");
+}
+
+const ADAPTIVE: &str = include_str!("dask/adaptive.py");
+
+/// What lets the scheduler set the size of its job, as docs/frameworks/dask.md has it.
+fn rights() -> [Value; 3] {
+    let named =
+        |kind: &str, group: &str| json!({"apiVersion": group, "kind": kind, "metadata": {"name": "adapts"}});
+    let account = named("ServiceAccount", "v1");
+    let mut role = named("Role", RBAC);
+    role["rules"] = json!([
+        {"apiGroups": ["trainyard.dev"], "resources": ["trainingjobs"], "verbs": ["get"]},
+        {"apiGroups": ["trainyard.dev"], "resources": ["trainingjobs/scale"], "verbs": ["patch"]},
+    ]);
+    let mut binding = named("RoleBinding", RBAC);
+    binding["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "adapts"});
+    binding["subjects"] = json!([{"kind": "ServiceAccount", "name": "adapts"}]);
+    [account, role, binding]
+}
+
+/// From one worker to three, which is what it may have at most, and back.
+fn the_scheduler_of_an_adaptive_job_sets_its_size() {
+    let (lab, _operator, aliases) = Lab::with_observer("adaptive");
+    for object in rights() {
+        lab.apply(&object.to_string()).unwrap();
+    }
+    let (name, launcher) = ("dask-elastic", "dask-elastic-launcher-0");
+    let mut documents = elastic_example(name, images::FRAMEWORKS_SMALL, &aliases);
+    documents[1]["data"]["train.py"] = ADAPTIVE.into();
+    let spec = &mut documents[0]["spec"];
+    spec["framework"]["dask"] = json!({"adaptive": true});
+    spec["elastic"] = json!({"replicas": 1, "minReplicas": 1, "maxReplicas": 3});
+    let scheduler = &mut spec["roles"][0]["template"]["spec"];
+    scheduler["serviceAccountName"] = "adapts".into();
+    scheduler["automountServiceAccountToken"] = true.into();
+    for document in documents.iter().rev() {
+        lab.apply(&document.to_string()).unwrap();
+    }
+    let ended = lab.wait_until_ended(name, "Succeeded");
+    assert_eq!(
+        ended["status"]["restarts"],
+        json!({"failures": 0, "disruptions": 0})
+    );
+    assert_eq!(ended["spec"]["elastic"]["replicas"], 1, "{ended:#}");
+    let log = lab.logs(launcher);
+    assert!(log.contains("three workers compute\none worker is left"), "{log}");
 }

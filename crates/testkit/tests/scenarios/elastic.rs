@@ -168,8 +168,41 @@ fn uids(lab: &Lab, job: &str) -> Vec<(String, String)> {
     names.iter().map(|name| (name.clone(), uid(name))).collect()
 }
 
+/// A job of two workers whose launcher reads the list that deepspeed reads.
+fn launched(aliases: &Value) -> Value {
+    let launcher = Role {
+        name: "launcher",
+        script: "cat /job/hostfile; exec sleep 1000",
+        ..Role::worker(1, "")
+    };
+    let more = r#"{"elastic": {"replicas": 2, "maxReplicas": 4}}"#;
+    let text = job("launched", "deepspeed", &[launcher, Role::worker(1, "")], more);
+    let mut manifest: Value = serde_json::from_str(&text).unwrap();
+    let roles = manifest["spec"]["roles"].as_array_mut().unwrap();
+    for role in &mut *roles {
+        role["template"]["spec"]["hostAliases"] = aliases.clone();
+    }
+    roles[1].as_object_mut().unwrap().remove("replicas");
+    let worker = &mut roles[1]["template"]["spec"]["containers"][0];
+    worker.as_object_mut().unwrap().remove("command");
+    manifest
+}
+
+/// Waits until the launcher has read a list of so many workers.
+fn wait_for_hosts(lab: &Lab, workers: usize) {
+    let domain = format!("launched.{}.svc.cluster.local", lab.namespace);
+    let host = |index| format!("launched-worker-{index}.{domain} slots=1\n");
+    let hosts: String = (0..workers).map(host).collect();
+    lab.until(&format!("the launcher has a list of {workers}"), || {
+        let log = lab.try_logs("launched-launcher-0")?;
+        (log == hosts).then_some(()).ok_or(log)
+    });
+}
+
+/// All of them hear the new number, and a launcher has a new list of hosts.
 fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
     let (lab, _operator, aliases) = Lab::with_observer("rigid");
+    lab.apply(&launched(&aliases).to_string()).unwrap();
     let workers = [Role::worker(1, RIGID_WORKER)];
     let more = r#"{"elastic": {"replicas": 2, "maxReplicas": 4}}"#;
     let mut manifest: Value = serde_json::from_str(&job("rigid", "jax", &workers, more)).unwrap();
@@ -180,8 +213,10 @@ fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
     role["template"]["spec"]["terminationGracePeriodSeconds"] = 1.into();
     lab.apply(&manifest.to_string()).unwrap();
     wait_for_size(&lab, "rigid", 2);
+    wait_for_hosts(&lab, 2);
     let before = uids(&lab, "rigid");
 
+    lab.scale("launched", 3);
     let (mut pods, mut jobs) = (lab.follow("pods"), lab.follow("tj"));
     lab.scale("rigid", 3);
     let mut steps: Vec<String> = Vec::new();
@@ -189,6 +224,9 @@ fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
         let Change::Applied(job) = change else {
             panic!("the job is gone");
         };
+        if job["metadata"]["name"] != "rigid" {
+            return None;
+        }
         let step = job["status"]["scaling"]["step"].as_str();
         steps.extend(
             step.filter(|step| steps.last().is_none_or(|last| last != step))
@@ -212,7 +250,11 @@ fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
     let mut left = 0;
     pods.until("both pods have gone", |change| {
         let Change::Deleted(pod) = change else { return None };
-        if pod["metadata"]["name"] == "rigid-worker-0" {
+        let name = pod["metadata"]["name"].as_str()?;
+        if !name.starts_with("rigid-") {
+            return None;
+        }
+        if name == "rigid-worker-0" {
             assert_eq!(exit_code(pod, "main"), Some(0), "it had left before: {pod:#}");
         }
         left += 1;
@@ -236,6 +278,8 @@ fn all_pods_of_a_rigid_job_start_anew_after_a_checkpoint() {
             }
         });
     }
+    wait_for_size(&lab, "launched", 3);
+    wait_for_hosts(&lab, 3);
 }
 
 /// Serves as a task of TensorFlow does.
@@ -386,6 +430,13 @@ fn torchrun_trains_on_while_the_observer_tells_pods_to_leave() {
     );
     let log = lab.logs(rank_zero);
     assert_no_step_is_lost(&log);
+    let counted = log.lines().filter(|line| line.contains("torchrun has counted"));
+    let counted: Vec<&str> = counted.collect();
+    // One line for each size. Nothing of torchrun's own budget is spent.
+    assert!(
+        counted.len() >= 3 && counted.iter().all(|line| line.ends_with("counted 0 failures")),
+        "{log}"
+    );
     assert!(result(&log, "final loss ") <= 1e-2, "{log}");
 }
 

@@ -14,6 +14,7 @@ mod autoscaler;
 mod contract;
 mod dask;
 mod declared;
+mod drains;
 mod elastic;
 mod group_restart;
 mod horovod;
@@ -38,6 +39,8 @@ fn main() -> ExitCode {
         contract::SCENARIOS,
         dask::TRAININGS,
         declared::SCENARIOS,
+        drains::SCENARIOS,
+        drains::TRAININGS,
         elastic::SCENARIOS,
         elastic::TRAININGS,
         group_restart::SCENARIOS,

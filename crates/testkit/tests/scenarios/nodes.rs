@@ -2,20 +2,15 @@
 //!
 //! In a file of its own, since nobody else should lose a node.
 
-mod drained;
-
 use serde_json::{Value, json};
 use trainyard_testkit::cluster::Cluster;
 use trainyard_testkit::lab::{Image, Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
 
-use self::drained::a_drain_waits_until_pods_have_saved_their_work_and_succeeds;
-
 pub const SCENARIOS: Scenarios = scenarios!(
     "nodes",
     &[Image::AGENT],
     [
-        a_drain_waits_until_pods_have_saved_their_work_and_succeeds,
         what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for,
         what_leaves_a_drained_node_in_good_order_has_not_done_its_work,
         what_ran_on_a_node_that_is_rebooted_did_not_fail,
@@ -25,18 +20,18 @@ pub const SCENARIOS: Scenarios = scenarios!(
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// A node without its kubelet, which comes back also when the test fails.
-struct Lost<'a> {
+pub struct Lost<'a> {
     cluster: &'a Cluster,
     node: &'a str,
 }
 
 impl<'a> Lost<'a> {
-    fn node(cluster: &'a Cluster, node: &'a str) -> Self {
+    pub fn node(cluster: &'a Cluster, node: &'a str) -> Self {
         cluster.kill_kubelet(node).unwrap();
         Self { cluster, node }
     }
 
-    fn declare_out_of_service(&self) {
+    pub fn declare_out_of_service(&self) {
         let taint = format!("{OUT_OF_SERVICE}=lost:NoExecute");
         self.cluster
             .kubectl(&["taint", "node", self.node, &taint], None)
@@ -88,38 +83,6 @@ fn prefer(manifest: &mut Value, node: &str) {
     }
 }
 
-/// A node that takes no pods, which it does again also when the test fails.
-struct Drained<'a> {
-    cluster: &'a Cluster,
-    node: &'a str,
-}
-
-impl<'a> Drained<'a> {
-    fn node(cluster: &'a Cluster, node: &'a str, jobs: &str) -> Self {
-        let drained = Self { cluster, node };
-        // Only what is of this test: the pods of others stay.
-        let selector = format!("trainyard.dev/job in ({jobs})");
-        let arguments = [
-            "drain",
-            node,
-            "--force",
-            "--delete-emptydir-data",
-            "--pod-selector",
-            &selector,
-        ];
-        cluster.kubectl(&arguments, None).unwrap();
-        drained
-    }
-}
-
-impl Drop for Drained<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.cluster.kubectl(&["uncordon", self.node], None) {
-            eprintln!("{} takes no pods: {error:#}", self.node);
-        }
-    }
-}
-
 fn what_leaves_a_drained_node_in_good_order_has_not_done_its_work() {
     let (lab, _operator) = Lab::with_operator("drained");
     let node = victim(&lab);
@@ -151,7 +114,7 @@ fn what_leaves_a_drained_node_in_good_order_has_not_done_its_work() {
     let there = |pod: &str| lab.get(&format!("pod {pod}"))["spec"]["nodeName"] == *node;
     assert!(there("mover-worker-0") && there("mover-worker-1") && there("once-worker-0"));
 
-    let _drained = Drained::node(lab.cluster(), &node, "mover, once");
+    let _drained = lab.drain(&node, &["mover", "once"]);
     let moved = lab.until("both run again elsewhere", || {
         let job = lab.get("tj mover");
         let status = &job["status"];

@@ -132,6 +132,11 @@ fn ports_are_numbers_that_ports_can_have(
     "port: 8787",
     "dashboardPort: 8787 is the port of the scheduler, too: give another number"
 )]
+#[case::adaptive_and_fixed(
+    "dask",
+    "adaptive: true",
+    "adaptive: the number of workers does not change in this job: add spec.elastic, or remove this"
+)]
 #[case::one_port(
     "bagua",
     "ports: [1]",

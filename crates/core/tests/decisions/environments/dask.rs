@@ -1,6 +1,6 @@
 //! `dask`.
 
-use trainyard_api::Elastic;
+use trainyard_api::{Elastic, TrainingJob};
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
@@ -116,28 +116,36 @@ fn a_launcher_without_workers_has_rank_0() {
     assert_eq!(found, ["0", "1", "mnist-launcher-0.mnist.team.svc.cluster.local"]);
 }
 
-/// Ranks change with the size, so nobody is told one. Workers run the program by which they leave.
-#[test]
-fn workers_of_elastic_jobs_give_their_data_away_before_they_leave() {
+/// The value of a variable of the first pod of a role.
+fn find(job: &TrainingJob, role: usize, name: &str) -> Option<String> {
+    let job = Job::parse(job).unwrap();
+    let pod = build::pod(&job, &Settings::default(), PodKey { role, index: 0 }).unwrap();
+    let env = pod.spec.unwrap().containers.remove(0).env.unwrap_or_default();
+    env.into_iter().find(|variable| variable.name == name)?.value
+}
+
+/// An elastic job with these options.
+fn elastic(options: &str) -> TrainingJob {
     let roles = &[
         ("scheduler", 1),
         ("launcher", 1),
         ("leadworker", 1),
         ("worker", 1),
     ];
-    let job = job("dask", "", roles).spec(|spec| {
+    job("dask", options, roles).spec(|spec| {
         spec.roles[3].replicas = None;
         spec.elastic = Some(Elastic {
             replicas: 2,
             ..Elastic::default()
         });
-    });
-    let find = |role: usize, name: &str| {
-        let job = Job::parse(&job).unwrap();
-        let pod = build::pod(&job, &Settings::default(), PodKey { role, index: 0 }).unwrap();
-        let env = pod.spec.unwrap().containers.remove(0).env.unwrap_or_default();
-        env.into_iter().find(|variable| variable.name == name)?.value
-    };
+    })
+}
+
+/// Ranks change with the size, so nobody is told one. Workers run the program by which they leave.
+#[test]
+fn workers_of_elastic_jobs_give_their_data_away_before_they_leave() {
+    let job = elastic("");
+    let find = |role, name| find(&job, role, name);
     for (role, leaves) in [(0, false), (1, false), (2, true), (3, true)] {
         let preload = find(role, "DASK_DISTRIBUTED__WORKER__PRELOAD");
         let runs = r#"import os; exec(os.environ["TRAINYARD_DASK_LEAVE"])"#;
@@ -156,4 +164,26 @@ fn workers_of_elastic_jobs_give_their_data_away_before_they_leave() {
         address,
         "tcp://mnist-scheduler-0.mnist.team.svc.cluster.local:8786"
     );
+}
+
+/// The scheduler alone has the program that writes the target, and only where it was asked for.
+#[test]
+fn the_scheduler_of_an_adaptive_job_knows_where_its_job_is() {
+    for (options, adapts) in [("", None), ("adaptive: false", None), ("adaptive: true", Some(0))] {
+        let job = elastic(options);
+        for role in 0..4 {
+            let preload = find(&job, role, "DASK_DISTRIBUTED__SCHEDULER__PRELOAD");
+            let runs = r#"import os; exec(os.environ["TRAINYARD_DASK_ADAPT"])"#;
+            let adapts = adapts == Some(role);
+            assert_eq!(preload.as_deref(), adapts.then_some(runs), "{options} {role}");
+            let program = find(&job, role, "TRAINYARD_DASK_ADAPT");
+            assert_eq!(
+                program.is_some_and(|text| text.contains("async def dask_setup(scheduler")),
+                adapts
+            );
+            let path = "/apis/trainyard.dev/v1alpha1/namespaces/team/trainingjobs/mnist";
+            let found = find(&job, role, "TRAINYARD_DASK_JOB");
+            assert_eq!(found.as_deref(), adapts.then_some(path));
+        }
+    }
 }

@@ -52,7 +52,7 @@ struct Cli {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, group,
-    /// drain, steady, restart, compat, mpijobs, scaling, memory, waiting, shell.
+    /// drain, steady, restart, compat, mpijobs, scaling, departures, memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.

@@ -1,6 +1,7 @@
 //! What it costs to change the size of a job that trains: how soon pods are there, how soon the
 //! launcher's list of hosts knows, how many writes it takes, and whether a step is lost.
 
+mod departure;
 mod hosts;
 mod training;
 

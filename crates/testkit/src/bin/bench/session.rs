@@ -150,6 +150,9 @@ impl Session {
         if self.wanted("scaling") {
             self.scaling().await?;
         }
+        if self.wanted("departures") && !self.smoke {
+            self.departures().await?;
+        }
         if self.wanted("memory") {
             self.memory().await?;
         }

@@ -70,11 +70,16 @@ impl Training {
 
     /// Waits until it has printed a text.
     pub async fn until(&self, text: &str) -> Result<()> {
+        self.until_in_order(&[text]).await
+    }
+
+    /// Waits until it has printed these texts, one after the other.
+    pub async fn until_in_order(&self, texts: &[&str]) -> Result<()> {
         let begun = Instant::now();
-        while !self.log().contains(text) {
+        while !has_in_order(&self.log(), texts) {
             ensure!(
                 begun.elapsed() < TIMEOUT,
-                "the run does not say {text:?}: {}",
+                "the run does not say {texts:?}: {}",
                 self.log()
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -106,10 +111,7 @@ impl Training {
 impl Session {
     /// `examples/elastic` trains, and a worker is removed.
     pub(super) async fn steps_lost(&mut self) -> Result<()> {
-        let files = ["job.yaml", "train.py"]
-            .into_iter()
-            .map(|name| Ok((name, example(&format!("elastic/{name}"))?)))
-            .collect::<Result<Vec<_>>>()?;
+        let files = files_of("elastic")?;
         let options = ["SIZES=3 2", "PRINT_EVERY=1", "PAUSE=0.02", "STEPS=300"];
         let options: Vec<&str> = options.iter().flat_map(|one| ["--env", one]).collect();
         let training = Training::start(&self.bench.program.binary, &files, &options)?;
@@ -117,7 +119,7 @@ impl Session {
         training.until("rank 0 of 3 goes on").await?;
         set_target(&client, "default", "elastic", 2).await?;
         let said = training.end().await?;
-        let (saved, lost) = saved_and_lost(&said);
+        let (saved, lost) = saved_and_lost(&said, "worker-0 |");
         ensure!(
             said.contains("rank 0 of 2 goes on") && saved > 0,
             "nobody has left, or nothing was saved: {said}"
@@ -131,9 +133,22 @@ impl Session {
     }
 }
 
+fn has_in_order(said: &str, texts: &[&str]) -> bool {
+    let rest = |said, text: &&str| str::split_once(said, *text).map(|(_, rest)| rest);
+    texts.iter().try_fold(said, rest).is_some()
+}
+
+/// The files that a run of an example needs.
+pub fn files_of(name: &str) -> Result<Vec<(&'static str, String)>> {
+    let files = ["job.yaml", "train.py"].into_iter();
+    files
+        .map(|file| Ok((file, example(&format!("{name}/{file}"))?)))
+        .collect()
+}
+
 /// The last step that the training has saved, and by how many steps it ever went behind one that it
-/// had saved.
-fn saved_and_lost(said: &str) -> (u32, f64) {
+/// had saved. Lines of rank 0 have this prefix.
+pub fn saved_and_lost(said: &str, rank_zero: &str) -> (u32, f64) {
     let step = |line: &str| {
         let rest = ["goes on after step ", "saved step "]
             .iter()
@@ -142,7 +157,7 @@ fn saved_and_lost(said: &str) -> (u32, f64) {
         rest.split([' ', ',']).next()?.parse::<u32>().ok()
     };
     let (mut saved, mut lost) = (0_u32, 0);
-    for line in said.lines().filter(|line| line.starts_with("worker-0 |")) {
+    for line in said.lines().filter(|line| line.starts_with(rank_zero)) {
         if let Some(step) = step(line) {
             lost = lost.max(saved.saturating_sub(step));
             saved = saved.max(step);
@@ -159,8 +174,8 @@ mod tests {
     fn a_step_that_is_done_again_was_lost() {
         let line = |text: &str| format!("worker-0 | {text}\n");
         let well = line("rank 0 of 3 goes on after step 0") + &line("loss 0.5, saved step 7");
-        assert_eq!(saved_and_lost(&well), (7, 0.0));
+        assert_eq!(saved_and_lost(&well, "worker-0 |"), (7, 0.0));
         let badly = well + &line("rank 0 of 2 goes on after step 4") + "worker-1 | saved step 1\n";
-        assert_eq!(saved_and_lost(&badly), (7, 3.0));
+        assert_eq!(saved_and_lost(&badly, "worker-0 |"), (7, 3.0));
     }
 }

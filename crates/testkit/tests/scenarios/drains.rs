@@ -1,12 +1,29 @@
-//! Pods that leave a node in order, while `kubectl drain` waits for them.
+//! Pods that leave a node in order, on real nodes and on the embedded cluster: `kubectl drain`
+//! waits for them, and trainings go on elsewhere.
+
+mod trainings;
 
 use std::thread;
 
 use serde_json::{Value, json};
-use trainyard_testkit::lab::{Change, Lab, Role, job};
+use trainyard_testkit::lab::{Change, Image, Lab, Role, Scenarios, job};
+use trainyard_testkit::scenarios;
 
-use super::Drained;
+use self::trainings::horovod_and_pytorch_go_on_elsewhere_without_losing_a_step;
 use crate::elastic::{WORKER, exit_code, wait_for_size};
+
+pub const SCENARIOS: Scenarios = scenarios!(
+    "drains",
+    &[Image::AGENT],
+    [a_drain_waits_until_pods_have_saved_their_work_and_succeeds]
+);
+
+/// Real trainings.
+pub const TRAININGS: Scenarios = scenarios!(
+    "drained_trainings",
+    &[Image::AGENT, Image::HOROVOD],
+    [horovod_and_pytorch_go_on_elsewhere_without_losing_a_step]
+);
 
 /// A job whose pods count until they are told to leave, on both nodes.
 fn counting(name: &str, replicas: u32, aliases: &Value, more: &Value) -> Value {
@@ -35,22 +52,16 @@ fn node_of(lab: &Lab, pod: &str) -> String {
     pod["spec"]["nodeName"].as_str().unwrap().to_owned()
 }
 
-/// Waits until both jobs have the budget that makes evictions wait.
-fn wait_for_budgets(lab: &Lab) {
-    lab.until("evictions are to wait", || {
-        let arguments = ["get", "pdb", "-n", &lab.namespace, "-o", "name"];
-        let found = lab.cluster().kubectl(&arguments, None).unwrap();
-        let has = |job: &str| found.contains(&format!("/{job}-drain\n"));
-        if has("live") && has("rigid") {
-            Ok(())
-        } else {
-            Err(found)
-        }
-    });
+/// Waits until jobs have the budget that makes evictions wait.
+fn wait_for_budgets(lab: &Lab, jobs: &[&str]) {
+    for job in jobs {
+        let what = format!("pdb {job}-drain");
+        lab.until("evictions are to wait", || lab.try_get(&what).map(drop));
+    }
 }
 
 /// No pod was deleted before it had saved its work and ended by itself, and no failure counts.
-pub fn a_drain_waits_until_pods_have_saved_their_work_and_succeeds() {
+fn a_drain_waits_until_pods_have_saved_their_work_and_succeeds() {
     let (lab, _operator, aliases) = Lab::with_observer("drain");
     let elastic = json!({"replicas": 3, "minReplicas": 1, "maxReplicas": 6, "drainTimeoutSeconds": 300});
     let mut live = counting("live", 1, &aliases, &json!({"elastic": elastic}));
@@ -66,11 +77,10 @@ pub fn a_drain_waits_until_pods_have_saved_their_work_and_succeeds() {
     }
     wait_for_size(&lab, "live", 3);
     lab.wait_for_phase("rigid", "Running");
-    wait_for_budgets(&lab);
+    wait_for_budgets(&lab, &["live", "rigid"]);
     // Rank 0 of the elastic job is on the other node, and the rigid job has a pod on each.
-    let nodes = &lab.cluster().state().nodes;
     let first = node_of(&lab, "live-worker-0");
-    let node = nodes.iter().find(|node| node.name != first).unwrap().name.clone();
+    let node = lab.nodes().into_iter().find(|node| *node != first).unwrap();
     let there = pods_on(&lab, &node);
     let count = |job: &str| there.iter().filter(|pod| pod.starts_with(job)).count();
     assert!(
@@ -80,9 +90,8 @@ pub fn a_drain_waits_until_pods_have_saved_their_work_and_succeeds() {
 
     let mut pods = lab.follow("pods");
     let mut leaving = count("live") + 2;
-    let cluster = lab.cluster();
     let drained = thread::scope(|scope| {
-        let draining = scope.spawn(|| Drained::node(cluster, &node, "live, rigid"));
+        let draining = scope.spawn(|| lab.drain(&node, &["live", "rigid"]));
         pods.until("all of them have left", |change| {
             if let Change::Deleted(pod) = change {
                 assert_eq!(exit_code(pod, "main"), Some(0), "it had saved its work: {pod:#}");
