@@ -87,7 +87,7 @@ impl Reconciler {
                 let exec_right = local.exec_right.clone();
                 let result = self.report_malformed(&malformed, *local, term).await?;
                 self.writer.withdraw_budget(target).await?;
-                self.writer.withdraw_exec_right(target, &exec_right).await?;
+                Box::pin(self.writer.withdraw_exec_right(target, &exec_right)).await?;
                 return Ok(AfterRound::End(result));
             }
             Some(Lookup::Job(snapshot)) => snapshot,
