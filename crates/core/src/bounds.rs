@@ -8,12 +8,13 @@
 
 mod weight;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The most bytes that a spec may have. It has some thousands; only programs in it, or long lists,
-/// make it larger.
+/// The most bytes that a spec may have, and as many the metadata. They have some thousands; only
+/// programs in them, or long lists, make them larger.
 pub const MAX_BYTES: usize = 512 * 1024;
 /// The most values that a spec may have, and as many the lists of the metadata.
 pub const MAX_VALUES: usize = 5_000;
@@ -25,8 +26,10 @@ const _: () = assert!(HARMLESS_BYTES / 3 * weight::HEAVIEST_ITEM < MAX_WEIGHT);
 /// How deep values may be within each other. A decoder gives up at twice as many, and then nobody
 /// learns whose object it was.
 pub const MAX_DEPTH: usize = 64;
-/// A larger status is not decoded where only its first lines matter.
+/// A larger status is not decoded where only its first lines matter. None that is stored has more
+/// bytes.
 const MAX_STATUS_VALUES: usize = 5 * MAX_VALUES;
+const MAX_STATUS_BYTES: usize = 3 * MAX_BYTES;
 
 /// A part of an object that is not decoded. `None` if it is missing or null.
 type Part<'a> = Option<&'a RawValue>;
@@ -39,7 +42,7 @@ struct Parts<'a> {
     api_version: Part<'a>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     kind: Part<'a>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "no_text")]
     metadata: Metadata<'a>,
     #[serde(borrow, default, deserialize_with = "even_null")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,6 +54,22 @@ struct Parts<'a> {
 /// A part that is kept also if it is null.
 fn even_null<'de, D: Deserializer<'de>>(part: D) -> Result<Part<'de>, D::Error> {
     <&RawValue>::deserialize(part).map(Some)
+}
+
+/// Metadata that is not a long text, of which an error would be a copy.
+fn no_text<'de, D: Deserializer<'de>>(part: D) -> Result<Metadata<'de>, D::Error> {
+    from_object(<&RawValue>::deserialize(part)?.get()).map_err(D::Error::custom)
+}
+
+/// Reads an object. If it is something else, the error does not repeat it.
+///
+/// # Errors
+/// If it is no object, or not of the type.
+pub fn from_object<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, serde_json::Error> {
+    if json.trim_start().starts_with('"') {
+        return Err(serde_json::Error::custom("this is a text, and no object"));
+    }
+    serde_json::from_str(json)
 }
 
 /// The metadata without `managedFields`, which is often the largest part.
@@ -98,23 +117,40 @@ pub fn excess(object: &str) -> Option<Excess> {
     if object.len() <= HARMLESS_BYTES && measure(object).depth <= MAX_DEPTH {
         return None;
     }
-    let parts: Parts<'_> = serde_json::from_str(object).ok()?;
-    let meta = &parts.metadata;
-    let lists = [
-        meta.labels,
-        meta.annotations,
-        meta.finalizers,
-        meta.owner_references,
-    ];
-    let in_metadata = lists.into_iter().flatten().map(|part| measure(part.get()));
-    let in_metadata = in_metadata.fold(Size::default(), |all, part| Size {
-        values: all.values + part.values,
-        depth: all.depth.max(part.depth),
-    });
-    excess_of("metadata", 0, in_metadata).or_else(|| {
+    let parts: Parts<'_> = from_object(object).ok()?;
+    let (bytes, size) = measure_metadata(&parts.metadata);
+    excess_of("metadata", bytes, size).or_else(|| {
         let spec = parts.spec?.get();
         excess_of("spec", spec.len(), measure(spec)).or_else(|| excess_weight("spec", spec))
     })
+}
+
+/// Returns how many bytes metadata has, and what is in its lists. API servers bound most of it, and
+/// those who send reviews need not be API servers.
+fn measure_metadata(metadata: &Metadata<'_>) -> (usize, Size) {
+    let lists = [
+        metadata.labels,
+        metadata.annotations,
+        metadata.finalizers,
+        metadata.owner_references,
+    ];
+    let names = [
+        metadata.name,
+        metadata.generate_name,
+        metadata.namespace,
+        metadata.uid,
+        metadata.resource_version,
+        metadata.generation,
+        metadata.creation_timestamp,
+        metadata.deletion_timestamp,
+    ];
+    let bytes = lists.iter().chain(&names).flatten().map(|part| part.get().len());
+    let sizes = lists.into_iter().flatten().map(|part| measure(part.get()));
+    let size = sizes.fold(Size::default(), |all, part| Size {
+        values: all.values + part.values,
+        depth: all.depth.max(part.depth),
+    });
+    (bytes.sum(), size)
 }
 
 fn excess_of(path: &'static str, bytes: usize, size: Size) -> Option<Excess> {
@@ -150,7 +186,7 @@ fn excess_weight(path: &'static str, json: &str) -> Option<Excess> {
 /// # Errors
 /// If it is neither null nor an object.
 pub fn decode(object: &str) -> Result<Value, serde_json::Error> {
-    let parts: Option<Parts<'_>> = serde_json::from_str(object)?;
+    let parts: Option<Parts<'_>> = from_object(object)?;
     let Some(mut parts) = parts else {
         return Ok(Value::Null);
     };
@@ -164,7 +200,7 @@ pub fn decode(object: &str) -> Result<Value, serde_json::Error> {
 /// # Errors
 /// If it is no object.
 pub fn decode_small(object: &str) -> Result<Value, serde_json::Error> {
-    let parts: Parts<'_> = serde_json::from_str(object)?;
+    let parts: Parts<'_> = from_object(object)?;
     let metadata = parts.metadata;
     serde_json::to_value(Parts {
         metadata: Metadata {
@@ -182,20 +218,20 @@ pub fn decode_small(object: &str) -> Result<Value, serde_json::Error> {
 
 fn is_small(status: &RawValue) -> bool {
     let Size { values, depth } = measure(status.get());
-    values <= MAX_STATUS_VALUES && depth <= MAX_DEPTH
+    values <= MAX_STATUS_VALUES && depth <= MAX_DEPTH && status.get().len() <= MAX_STATUS_BYTES
 }
 
 /// Returns true if two objects have the same spec, as they are written.
 pub fn have_same_spec(one: &str, other: &str) -> bool {
     fn spec(object: &str) -> Part<'_> {
-        serde_json::from_str::<Parts<'_>>(object).ok()?.spec
+        from_object::<Parts<'_>>(object).ok()?.spec
     }
     spec(one).is_some_and(|one| spec(other).is_some_and(|other| one.get() == other.get()))
 }
 
 /// Returns true if an object is being deleted.
 pub fn is_being_deleted(object: &str) -> bool {
-    serde_json::from_str::<Parts<'_>>(object).is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
+    from_object::<Parts<'_>>(object).is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
 }
 
 /// How much there is in some JSON.
@@ -276,6 +312,13 @@ mod tests {
             list(MAX_VALUES)
         );
         assert_eq!(excess(&labels).unwrap().path, "metadata");
+        for field in ["name", "generateName", "annotations", "creationTimestamp"] {
+            let long = "x".repeat(MAX_BYTES);
+            let long = format!(r#"{{"metadata": {{"{field}": {long:?}}}, "spec": {{}}}}"#);
+            let excess = excess(&long).unwrap();
+            assert_eq!(excess.path, "metadata", "{field}");
+            assert!(excess.message.starts_with("this has 524290 bytes"), "{field}");
+        }
     }
 
     #[rstest]

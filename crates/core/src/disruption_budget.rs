@@ -103,10 +103,20 @@ pub(crate) fn is_left_by_namesake(row: &BudgetRow, job: &str) -> bool {
         && selects_job
 }
 
+/// How many labels and values of others' selectors are compared with labels of pods, for one job.
+/// Anybody may make budgets in their namespace, and a job may have thousands of pods: all other
+/// jobs would wait meanwhile.
+const MAX_COMPARISONS: usize = 1 << 20;
+
 /// Returns true if one of some budgets selects a pod that the budget of the job would select too.
-/// Pods with two budgets can't be evicted at all.
+/// Pods with two budgets can't be evicted at all. True also if that would take too long to find
+/// out: then the job goes on without a budget.
 pub(crate) fn overlap(rows: &[BudgetRow], job: &Job<'_>, settings: &Settings) -> bool {
-    !rows.is_empty() && covered(job, settings).any(|(position, role)| select_any(rows, job, position, role))
+    if rows.is_empty() {
+        return false;
+    }
+    let mut left = MAX_COMPARISONS;
+    covered(job, settings).any(|(position, role)| select_any(rows, job, (position, role), &mut left))
 }
 
 /// `kubectl drain` asks every 5 s for the eviction of a pod, by its name alone, until there is none
@@ -137,7 +147,20 @@ fn covered<'j>(job: &'j Job<'_>, settings: &Settings) -> impl Iterator<Item = (u
     job.roles.iter().enumerate().filter(leaves)
 }
 
-fn select_any(rows: &[BudgetRow], job: &Job<'_>, position: usize, role: &Role<'_>) -> bool {
+/// How many labels and values a selector has.
+pub fn size(selector: &LabelSelector) -> usize {
+    let expressions = selector.match_expressions.iter().flatten();
+    let values = expressions.map(|one| 1 + one.values.as_ref().map_or(0, Vec::len));
+    selector.match_labels.iter().flatten().count() + values.sum::<usize>()
+}
+
+/// Compares selectors with the pods of a role. `left` is how much more may be compared.
+fn select_any(
+    rows: &[BudgetRow],
+    job: &Job<'_>,
+    (position, role): (usize, &Role<'_>),
+    left: &mut usize,
+) -> bool {
     let template = role.template.metadata.as_ref();
     let labels = |index| {
         let given = template.and_then(|metadata| metadata.labels.clone());
@@ -157,18 +180,24 @@ fn select_any(rows: &[BudgetRow], job: &Job<'_>, position: usize, role: &Role<'_
     };
     // A job may have thousands of pods. Few selectors tell one from another.
     let differ = |label: &String| first.get(label) != last.get(label);
-    let selects_one = |selector: &LabelSelector| {
+    let mut selects_one = |selector: &LabelSelector| {
         let equal = selector.match_labels.iter().flatten().map(|(label, _)| label);
         let expressions = selector.match_expressions.iter().flatten();
         let mut named = equal.chain(expressions.map(|expression| &expression.key));
-        if named.any(differ) {
+        let differs = named.any(differ);
+        let pods = if differs { role.members.iter().count() } else { 1 };
+        let Some(rest) = left.checked_sub(pods.saturating_mul(1 + size(selector))) else {
+            return true;
+        };
+        *left = rest;
+        if differs {
             role.members.iter().any(|index| selects(selector, &labels(index)))
         } else {
             selects(selector, &first)
         }
     };
     let mut selectors = rows.iter().filter_map(|row| row.spec.selector.as_ref());
-    selectors.any(selects_one)
+    selectors.any(&mut selects_one)
 }
 
 fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {

@@ -6,6 +6,7 @@
 //! decided here alone, because nobody knows later who has asked.
 
 pub mod access;
+mod answers;
 mod fill;
 mod limits;
 mod review;
@@ -15,8 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Extension, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -28,6 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use access::Access;
+use answers::Answer;
 use limits::{BodyRoom, Limits};
 use review::BadReview;
 pub use review::{Hook, Reviewer};
@@ -104,7 +105,7 @@ fn router(
                 let _slot = requests.acquire(1).await;
                 let (result, answer) = answer((&reviewer, &access), hook, body, (&limits, peer)).await;
                 metrics.reviewed(hook.as_str(), result);
-                answer
+                answers::bounded(answer, &limits, &connection).await
             },
         )
     };
@@ -119,8 +120,18 @@ async fn answer(
     hook: Hook,
     body: Body,
     (limits, peer): (&Limits, IpAddr),
-) -> (Review, Response) {
-    let bad = |refusal: (StatusCode, String)| (Review::Unreadable, refusal.into_response());
+) -> (Review, Answer) {
+    let bad = |(code, sentence): (StatusCode, String)| {
+        let kind = "text/plain; charset=utf-8";
+        (
+            Review::Unreadable,
+            Answer {
+                code,
+                kind,
+                body: sentence.into_bytes(),
+            },
+        )
+    };
     let share = limits.bodies_of(peer);
     let mut room = BodyRoom::new(&share);
     let body = match timeout(limits.body_timeout, read(body, &mut room)).await {
@@ -140,11 +151,11 @@ async fn answer(
         outcome = check_access(reviewer, access, &body).await.unwrap_or(outcome);
     }
     match outcome {
-        Ok((result, answer)) => {
-            let kind = [(header::CONTENT_TYPE, "application/json")];
-            (result, (kind, answer).into_response())
+        Ok((result, body)) => {
+            let (code, kind) = (StatusCode::OK, "application/json");
+            (result, Answer { code, kind, body })
         }
-        Err(error) => bad((StatusCode::BAD_REQUEST, error.to_string())),
+        Err(error) => bad((StatusCode::BAD_REQUEST, error.sentence())),
     }
 }
 

@@ -6,11 +6,17 @@ pub const LIMIT: usize = 512 * MIB;
 
 /// The bodies of all reviews that are read or wait to be answered.
 pub(crate) const REVIEW_BODIES: usize = 64 * MIB;
+/// How many requests for reviews are read and answered at once.
+pub(crate) const MAX_REQUESTS: usize = 32;
 /// How many reviews are decoded at once.
 pub(crate) const MAX_REVIEWS: usize = 4;
 /// What the largest review takes while it is decoded and answered, besides its body; a test
 /// measures it.
 pub(crate) const REVIEW: usize = 8 * MIB;
+
+/// The answers of all reviews that nobody has read yet, and the most bytes of one of them.
+pub(crate) const ANSWERS: usize = 16 * MIB;
+pub(crate) const ANSWER: usize = 256 * KIB;
 
 /// How many connections to the webhooks are kept. What HTTP/2 may keep for each: bodies that nobody
 /// has read yet, and heads of requests that wait.
@@ -39,6 +45,8 @@ const MIB: usize = 1024 * KIB;
 const _: () = assert!(
     REVIEW_BODIES
         + MAX_REVIEWS * REVIEW
+        + ANSWERS
+        + MAX_REQUESTS * ANSWER
         + WEBHOOK_CONNECTIONS * (WEBHOOK_WINDOW + WEBHOOK_STREAMS * WEBHOOK_HEAD)
         + PLAIN_SERVERS * PLAIN_CONNECTIONS * PLAIN_CONNECTION
         + UNAUTHENTICATED

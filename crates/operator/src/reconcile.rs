@@ -83,8 +83,11 @@ impl Reconciler {
             None => return Ok(AfterRound::End(ReconcileResult::REST)),
             Some(Lookup::Malformed(malformed, local)) => {
                 let uid = malformed.metadata.uid.as_deref().unwrap_or_default();
+                let target = Target { key, uid, term };
+                let exec_right = local.exec_right.clone();
                 let result = self.report_malformed(&malformed, *local, term).await?;
-                self.writer.withdraw_budget(Target { key, uid, term }).await?;
+                self.writer.withdraw_budget(target).await?;
+                Box::pin(self.writer.withdraw_exec_right(target, &exec_right)).await?;
                 return Ok(AfterRound::End(result));
             }
             Some(Lookup::Job(snapshot)) => snapshot,

@@ -53,8 +53,8 @@ pub(super) fn withdrawal(view: &View<'_>) -> Option<Action> {
         let is_to_suspend = view.job.is_suspended() && !phase.is_some_and(JobPhase::is_suspended);
         has_shell && (is_to_suspend || view.job.metadata.deletion_timestamp.is_some())
     };
-    let may_have_it = status.is_some() && (attaches || may_have_attached());
-    grant(view, PodNames::default(), may_have_it)
+    // Also without a status: pods and rights are created before the first one is written.
+    grant(view, PodNames::default(), attaches || may_have_attached())
 }
 
 /// `None` if the right covers these pods already. An operator that does not know which ones it

@@ -252,6 +252,22 @@ fn a_budget_of_the_user_wins(#[case] selector: Value, #[case] expected: usize) {
     assert_eq!(own(&world).len(), 1);
 }
 
+/// Whoever may make budgets in a namespace could hold up the jobs of all others by them.
+#[test]
+fn so_many_budgets_that_comparing_them_takes_long_win_too() {
+    let mut world = running(elastic());
+    let indices: Vec<String> = (1000..1255).map(|index| index.to_string()).collect();
+    let selector =
+        json!({"matchExpressions": [{"key": "trainyard.dev/index", "operator": "In", "values": indices}]});
+    add_foreign(&mut world, "theirs", &selector);
+    world.reconcile();
+    assert_eq!(own(&world).len(), 1, "it selects none of the pods");
+    let foreign = Arc::make_mut(&mut world.budgets.as_mut().unwrap().foreign);
+    *foreign = vec![foreign[0].clone(); 2000];
+    world.reconcile();
+    assert_eq!(own(&world).len(), 0, "nobody compares for so long");
+}
+
 #[test]
 fn one_that_somebody_has_changed_is_made_anew() {
     let mut world = running(elastic());

@@ -12,7 +12,7 @@ use trainyard_core::model::PodNames;
 
 use super::ownership::ChildKind;
 use super::request::{Answer, request};
-use super::{Creation, Refused, RequestError, Result, Target, Writer};
+use super::{Class, Creation, Refused, RequestError, Result, Target, Writer};
 use crate::slim::SlimPod;
 
 impl Writer {
@@ -66,6 +66,21 @@ impl Writer {
         };
         self.index
             .update_local(target.uid, |local| local.record_grant(state));
+        Ok(())
+    }
+
+    /// Takes the right away from a job that can't be read: nobody sees which of its pods are left,
+    /// and whose the others of these names are.
+    pub async fn withdraw_exec_right(&self, target: Target<'_>, known: &ExecRightState) -> Result<()> {
+        let may_cover = match known {
+            ExecRightState::Unknown => true,
+            ExecRightState::Missing => false,
+            ExecRightState::Covers(pods) => !pods.is_empty(),
+        };
+        if may_cover && self.settings.now().allows_exec {
+            let _permit = self.limiter.enter(Class::Urgent).await;
+            self.grant(target, PodNames::default()).await?;
+        }
         Ok(())
     }
 

@@ -6,14 +6,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-use crate::budget::{KIB, MAX_REVIEWS, REVIEW_BODIES};
+use crate::budget::{ANSWERS, KIB, MAX_REQUESTS, MAX_REVIEWS, REVIEW_BODIES};
 
 /// How long a request may take to arrive. An API server waits for a webhook for at most 30 s.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests are read at once.
-const MAX_REQUESTS: usize = 32;
+/// How long an answer may take to be read, for the same reason.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of it all one address may have: one over this. Whoever is slow on purpose holds up
 /// nobody else, unless they have as many addresses.
 const SHARES: usize = 4;
@@ -23,8 +23,11 @@ pub(super) struct Limits {
     requests: SharedLimit,
     /// In KiB.
     bodies: SharedLimit,
+    /// In KiB.
+    answers: SharedLimit,
     pub(super) decoders: Semaphore,
     pub(super) body_timeout: Duration,
+    pub(super) read_timeout: Duration,
 }
 
 impl Limits {
@@ -32,8 +35,10 @@ impl Limits {
         Self {
             requests: SharedLimit::new(MAX_REQUESTS),
             bodies: SharedLimit::new(REVIEW_BODIES / KIB),
+            answers: SharedLimit::new(ANSWERS / KIB),
             decoders: Semaphore::new(MAX_REVIEWS),
             body_timeout: BODY_TIMEOUT,
+            read_timeout: READ_TIMEOUT,
         }
     }
 
@@ -45,6 +50,11 @@ impl Limits {
     /// Returns the share of the bodies that an address has, in KiB.
     pub(super) fn bodies_of(&self, peer: IpAddr) -> Share {
         self.bodies.share_of(peer)
+    }
+
+    /// Returns the share of the answers that an address has, in KiB.
+    pub(super) fn answers_of(&self, peer: IpAddr) -> Share {
+        self.answers.share_of(peer)
     }
 }
 
@@ -97,6 +107,14 @@ impl Share {
         Permits { own, all }
     }
 
+    /// As [`Share::acquire`], for permits that last longer than the request.
+    pub(super) async fn acquire_owned(self, permits: usize) -> OwnedPermits {
+        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        let own = self.own.acquire_many_owned(permits).await.ok();
+        let all = self.all.acquire_many_owned(permits).await.ok();
+        OwnedPermits { _own: own, _all: all }
+    }
+
     #[cfg(test)]
     pub(super) fn left(&self) -> usize {
         self.own.available_permits()
@@ -108,6 +126,12 @@ impl Share {
 pub(super) struct Permits<'a> {
     own: Option<SemaphorePermit<'a>>,
     all: Option<SemaphorePermit<'a>>,
+}
+
+/// Permits of a share, until they are dropped.
+pub(super) struct OwnedPermits {
+    _own: Option<OwnedSemaphorePermit>,
+    _all: Option<OwnedSemaphorePermit>,
 }
 
 impl Permits<'_> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use trainyard_api::validate::{validate_scale_in, validate_scale_out};
@@ -20,6 +20,7 @@ use trainyard_core::registry::Frameworks;
 use trainyard_core::{admission, bounds, registry};
 
 use super::fill::fill;
+use crate::budget::KIB;
 use crate::index::Index;
 use crate::metrics;
 use crate::options::Scripts;
@@ -27,8 +28,15 @@ use crate::options::Scripts;
 /// The most bytes of a name in a review. Names are answered as they were asked, and an answer is
 /// kept until it is read, which strangers need not do.
 const MAX_NAME: usize = 1024;
-/// The most errors in an answer, for the same reason.
+/// The most bytes of a part with names as JSON, which may have six for a character.
+const MAX_PART: usize = 16 * KIB;
+/// The most errors in an answer, and the most bytes of all of them, for the same reason.
 const MAX_ERRORS: usize = 100;
+const MAX_ERROR_BYTES: usize = 32 * KIB;
+/// The most bytes of a patch. A larger one is left out: the operator fills in the defaults itself.
+const MAX_PATCH: usize = 128 * KIB;
+/// The most bytes of a sentence about what is no review.
+const MAX_SENTENCE: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
@@ -61,12 +69,41 @@ pub enum BadReview {
     LongNames,
 }
 
+impl BadReview {
+    /// What is answered. The causes repeat parts of what was sent.
+    pub fn sentence(&self) -> String {
+        let mut sentence = self.to_string();
+        let end = sentence.floor_char_boundary(MAX_SENTENCE);
+        sentence.truncate(end);
+        sentence
+    }
+}
+
+/// A review whose request is not read yet.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Review<'a> {
+struct Envelope<'a> {
+    #[serde(deserialize_with = "short")]
     api_version: String,
     #[serde(borrow)]
-    request: Option<Request<'a>>,
+    request: Option<&'a RawValue>,
+}
+
+struct Review<'a> {
+    api_version: String,
+    request: Request<'a>,
+}
+
+impl<'a> Review<'a> {
+    fn parse(body: &'a [u8]) -> Result<Self, BadReview> {
+        let body = std::str::from_utf8(body).map_err(serde_json::Error::custom)?;
+        let Envelope { api_version, request } = bounds::from_object(body)?;
+        let request: Request<'_> = bounds::from_object(request.ok_or(BadReview::Empty)?.get())?;
+        if api_version.len() > MAX_NAME || request.has_long_names() {
+            return Err(BadReview::LongNames);
+        }
+        Ok(Self { api_version, request })
+    }
 }
 
 /// A request. Its objects are not decoded before it is known that they are not too large: anybody
@@ -74,14 +111,17 @@ struct Review<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Request<'a> {
+    #[serde(deserialize_with = "short")]
     uid: String,
+    #[serde(deserialize_with = "short")]
     operation: String,
+    #[serde(deserialize_with = "short")]
     kind: GroupKind,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     sub_resource: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     namespace: String,
     #[serde(borrow, default)]
     user_info: Option<&'a RawValue>,
@@ -135,6 +175,16 @@ struct GroupKind {
     #[serde(default)]
     group: String,
     kind: String,
+}
+
+/// Reads a name or a kind. One that is long is not decoded: that would take several times as much,
+/// and an error would repeat it.
+fn short<'de, D: Deserializer<'de>, T: DeserializeOwned>(part: D) -> Result<T, D::Error> {
+    let json = <&RawValue>::deserialize(part)?.get();
+    if json.len() > MAX_PART {
+        return Err(D::Error::custom(format_args!("a name has {} bytes", json.len())));
+    }
+    serde_json::from_str(json).map_err(D::Error::custom)
 }
 
 // kube's types have no causes with fields, which kubectl shows as a list.
@@ -265,11 +315,7 @@ impl Reviewer {
 
     /// Returns the answer to a review, and the result to count.
     pub fn review(&self, hook: Hook, body: &[u8]) -> Result<(metrics::Review, Vec<u8>), BadReview> {
-        let review: Review = serde_json::from_slice(body)?;
-        let request = review.request.ok_or(BadReview::Empty)?;
-        if review.api_version.len() > MAX_NAME || request.has_long_names() {
-            return Err(BadReview::LongNames);
-        }
+        let Review { api_version, request } = Review::parse(body)?;
         let decision = self.decide(hook, &request)?;
         let mut response = Answer {
             uid: &request.uid,
@@ -292,7 +338,7 @@ impl Reviewer {
             }
         };
         let reply = Reply {
-            api_version: &review.api_version,
+            api_version: &api_version,
             kind: "AdmissionReview",
             response,
         };
@@ -377,7 +423,7 @@ impl Reviewer {
         }
         let patch = json_patch::diff(object, &filled);
         match serde_json::to_vec(&patch) {
-            Ok(bytes) if !patch.is_empty() => Decision::Patch(bytes),
+            Ok(bytes) if !patch.is_empty() && bytes.len() <= MAX_PATCH => Decision::Patch(bytes),
             _ => Decision::Allow,
         }
     }
@@ -490,12 +536,29 @@ fn part<T: DeserializeOwned>(object: &Value, name: &str) -> Result<T, FieldError
     })
 }
 
-fn denial<'a>(request: &'a Request<'_>, mut errors: Vec<FieldError>) -> Status<'a> {
-    if let Some(more) = errors.len().checked_sub(MAX_ERRORS).filter(|more| *more > 0) {
-        errors.truncate(MAX_ERRORS);
+/// Leaves out the last of many errors, and says how many there are.
+fn shorten(errors: &mut Vec<FieldError>) {
+    let mut room = MAX_ERROR_BYTES;
+    let mut fits = |error: &FieldError| {
+        // As it is answered: a character may take six bytes.
+        let bytes = serde_json::to_string(&(&error.path, &error.message)).map_or(0, |json| json.len());
+        room.checked_sub(bytes).inspect(|left| room = *left).is_some()
+    };
+    // One fits always.
+    let count = errors
+        .iter()
+        .take(MAX_ERRORS)
+        .map_while(|error| fits(error).then_some(()))
+        .count();
+    if let Some(more) = errors.len().checked_sub(count).filter(|more| *more > 0) {
+        errors.truncate(count);
         let sentence = format!("there are {more} more errors: correct these first");
         errors.push(FieldError::new("spec", sentence));
     }
+}
+
+fn denial<'a>(request: &'a Request<'_>, mut errors: Vec<FieldError>) -> Status<'a> {
+    shorten(&mut errors);
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
     let causes = errors.into_iter().map(|error| Cause {
         reason: "FieldValueInvalid",

@@ -1,6 +1,7 @@
 //! The webhooks over real TLS on loopback.
 
 mod scripts;
+mod unread;
 
 use std::net::SocketAddr;
 

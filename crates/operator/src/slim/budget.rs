@@ -4,6 +4,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudgetSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use trainyard_api::names::{self, MANAGED_BY};
+use trainyard_core::disruption_budget::size;
 use trainyard_core::view::BudgetRow;
 
 use super::Meta;
@@ -17,16 +18,16 @@ pub struct SlimBudget {
     spec: PodDisruptionBudgetSpec,
 }
 
-/// A selector of somebody else's that has more labels and values is not kept: all jobs of its
-/// namespace would compare their pods with it, again and again.
+/// A selector that has more labels and values is not kept: all jobs of its namespace would compare
+/// their pods with it, again and again. None of ours has as many, whoever says that it is.
 const MAX_VALUES: usize = 256;
+/// Nor one with more bytes: anybody may make budgets in their namespace, and all are kept in
+/// memory.
+const MAX_BYTES: usize = 4096;
 
 impl SlimBudget {
     pub fn into_row(mut self) -> BudgetRow {
-        let selector = self.spec.selector.as_mut();
-        if let Some(selector) =
-            selector.filter(|selector| is_large(selector) && self.metadata.job().is_none())
-        {
+        if let Some(selector) = self.spec.selector.as_mut().filter(|selector| is_large(selector)) {
             // As if it selected all pods: a job goes on without a budget, and pods with two can't
             // be evicted.
             *selector = LabelSelector::default();
@@ -42,10 +43,14 @@ impl SlimBudget {
 }
 
 fn is_large(selector: &LabelSelector) -> bool {
+    let labels = selector.match_labels.iter().flatten();
+    let labels = labels.map(|(label, value)| label.len() + value.len());
     let expressions = selector.match_expressions.iter().flatten();
-    let values = expressions.map(|one| 1 + one.values.as_ref().map_or(0, Vec::len));
-    let labels = selector.match_labels.iter().flatten().count();
-    labels + values.sum::<usize>() > MAX_VALUES
+    let values = expressions.map(|one| {
+        let values = one.values.iter().flatten().map(String::len);
+        one.key.len() + one.operator.len() + values.sum::<usize>()
+    });
+    size(selector) > MAX_VALUES || labels.chain(values).sum::<usize>() > MAX_BYTES
 }
 
 fn is_orphan(metadata: &Meta) -> bool {
@@ -62,21 +67,29 @@ mod tests {
 
     use super::*;
 
+    fn selector(values: &[String], owner: &Value) -> LabelSelector {
+        let json = json!({
+            "metadata": {"name": "x", "ownerReferences": owner},
+            "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}},
+        });
+        let budget: SlimBudget = serde_json::from_str(&json.to_string()).unwrap();
+        budget.into_row().spec.selector.unwrap()
+    }
+
+    /// Anybody may say that a job is the owner of what they make.
     #[test]
-    fn a_large_selector_of_somebody_else_counts_as_one_of_all_pods() {
-        let selector = |values: usize, owner: Value| {
-            let values: Vec<_> = (0..values).map(|value| value.to_string()).collect();
-            let json = json!({
-                "metadata": {"name": "x", "ownerReferences": owner},
-                "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}},
-            });
-            let budget: SlimBudget = serde_json::from_str(&json.to_string()).unwrap();
-            budget.into_row().spec.selector.unwrap()
-        };
+    fn a_large_selector_counts_as_one_of_all_pods_whoever_is_its_owner() {
         let job = json!([{"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "name": "a", "uid": "u1",
             "controller": true}]);
-        assert_ne!(selector(MAX_VALUES - 1, Value::Null), LabelSelector::default());
-        assert_eq!(selector(MAX_VALUES, Value::Null), LabelSelector::default());
-        assert_ne!(selector(MAX_VALUES, job), LabelSelector::default());
+        let many = |count: usize| -> Vec<String> { (0..count).map(|value| value.to_string()).collect() };
+        let long = |bytes: usize| vec!["x".repeat(bytes - "appIn".len())];
+        for owner in [Value::Null, job] {
+            for small in [many(MAX_VALUES - 1), long(MAX_BYTES)] {
+                assert_ne!(selector(&small, &owner), LabelSelector::default());
+            }
+            for large in [many(MAX_VALUES), long(MAX_BYTES + 1)] {
+                assert_eq!(selector(&large, &owner), LabelSelector::default());
+            }
+        }
     }
 }

@@ -14,8 +14,7 @@ impl Reviewer {
     /// Reads a review. Returns the `SubjectAccessReview` that has to be asked, if the request has a
     /// script that is new.
     pub fn access_review(&self, body: &[u8]) -> Result<Option<Value>, BadReview> {
-        let review: Review<'_> = serde_json::from_slice(body)?;
-        let request = review.request.ok_or(BadReview::Empty)?;
+        let Review { request, .. } = Review::parse(body)?;
         if !self.is_scale_request(&request) || !has_new_script(&request)? {
             return Ok(None);
         }
@@ -81,11 +80,10 @@ pub(super) fn has_script(object: &Value) -> bool {
 
 /// The answer to a review whose user may not run scripts.
 pub fn forbid(body: &[u8], why: &str) -> Result<Vec<u8>, BadReview> {
-    let review: Review<'_> = serde_json::from_slice(body)?;
-    let request = review.request.ok_or(BadReview::Empty)?;
+    let Review { api_version, request } = Review::parse(body)?;
     let message = format!("spec.script: {why}");
     let reply = Reply {
-        api_version: &review.api_version,
+        api_version: &api_version,
         kind: "AdmissionReview",
         response: Answer {
             uid: &request.uid,

@@ -62,7 +62,7 @@ async fn review(
         (&Limits::new(), [127, 0, 0, 1].into()),
     )
     .await;
-    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let body = response.body;
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["uid"], "u");
     let asked = asked.lock().clone();

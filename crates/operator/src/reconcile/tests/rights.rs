@@ -124,6 +124,63 @@ async fn a_job_that_is_being_deleted_loses_its_right_and_nothing_else_is_done() 
     assert_eq!(writes(), before + 1);
 }
 
+/// Its pods go on. Nobody sees any more which of them are left: pods of others may get their names.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_can_not_be_read_any_more_loses_its_right() {
+    for deleted_at in [Value::Null, json!("2026-01-02T03:04:05Z")] {
+        let (operator, mut job) = with_exec(Server::default());
+        operator.apply(&job);
+        run(&operator, 2).await;
+        let good = job.clone();
+        job["metadata"]["resourceVersion"] = json!("900000");
+        job["metadata"]["deletionTimestamp"] = deleted_at.clone();
+        job["status"] = operator.server.status();
+        job["spec"]["roles"] = json!("many");
+        operator.apply(&job);
+        operator.settle().await;
+        let (server, reads) = (&operator.server, operator.server.reads());
+        assert_eq!(granted(server).last(), Some(&Value::Null), "{deleted_at}");
+        operator.settle().await;
+        assert_eq!(server.reads(), reads, "it is known to be done");
+        if deleted_at.is_null() {
+            let mut again = good;
+            again["metadata"]["resourceVersion"] = json!("950000");
+            again["status"] = job["status"].clone();
+            operator.apply(&again);
+            operator.settle().await;
+            let both = json!(["a-worker-0", "a-worker-1"]);
+            assert_eq!(granted(server).last(), Some(&both), "it can be read again");
+        }
+    }
+}
+
+/// Another operator has created its right and its pods, and died before it wrote a status.
+#[tokio::test(start_paused = true)]
+async fn a_job_without_a_status_that_does_not_go_on_loses_its_right() {
+    let deleted = |job: &mut Value| job["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+    let suspended = |job: &mut Value| job["spec"]["suspend"] = json!(true);
+    let malformed = |job: &mut Value| job["spec"]["roles"] = json!("many");
+    for stop in [deleted, suspended, malformed] {
+        let (operator, mut job) = with_exec(Server::default());
+        operator.server.has_a_secret();
+        stop(&mut job);
+        operator.apply(&job);
+        operator.settle().await;
+        assert_eq!(granted(&operator.server), [Value::Null], "{job}");
+    }
+}
+
+/// An operator that may not change rights has given none, and does not ask for them.
+#[tokio::test(start_paused = true)]
+async fn nobody_asks_for_the_right_of_a_bad_job_where_there_are_none() {
+    let operator = with_agent(Server::default());
+    let mut bad = mpi(2);
+    bad["spec"]["roles"] = json!("many");
+    operator.apply(&bad);
+    operator.settle().await;
+    assert_eq!(operator.server.reads(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_right_that_is_there_is_made_what_it_should_be() {
     let (operator, job) = with_exec(Server::default());

@@ -77,3 +77,94 @@ fn answers_stay_small_whatever_is_asked() {
         "there are 900 more errors: correct these first"
     );
 }
+
+/// Reviews that are as large as they may be, in parts that API servers keep small.
+fn strange_bodies() -> Vec<(&'static str, String)> {
+    let long = |bytes: usize| "x".repeat(bytes);
+    let all = long(7 << 20);
+    let escaped = |count: usize| r"\u0007".repeat(count);
+    let review = |field: &str, json: &str| {
+        let mut review = request("CREATE", &job(&spec()), &Value::Null);
+        review["request"][field] = "HERE".into();
+        review.to_string().replace(r#""HERE""#, json)
+    };
+    let object = |metadata: &str, status: &str| {
+        let object = job(&spec());
+        let spec = &object["spec"];
+        format!(r#"{{"metadata":{metadata},"spec":{spec},"status":{status}}}"#)
+    };
+    let of_object = |metadata: &str, status: &str| review("object", &object(metadata, status));
+    let in_metadata = |field: &str| format!(r#"{{"name":"a","{field}":"{all}"}}"#);
+    let status = |bytes: usize| format!(r#"{{"acceptedFramework":"{}"}}"#, long(bytes));
+    let variables = |name: &str, count: usize| {
+        let variable = |number: usize| format!(r#"{{"name":"{number}{name}"}}"#);
+        let variables: Vec<String> = (0..count).map(variable).collect();
+        let mut job = job(&spec());
+        job["spec"]["roles"][0]["template"]["spec"]["containers"][0]["env"] = "HERE".into();
+        let list = format!("[{}]", variables.join(","));
+        review("object", &job.to_string().replace(r#""HERE""#, &list))
+    };
+    let text = format!("{all:?}");
+    vec![
+        ("a text", text.clone()),
+        (
+            "a request that is a text",
+            format!(r#"{{"apiVersion":"v1","request":{text}}}"#),
+        ),
+        ("a kind that is a text", review("kind", &text)),
+        ("a long kind", review("kind", &format!(r#"{{"kind":{text}}}"#))),
+        ("a uid", review("uid", &text)),
+        (
+            "a uid of escapes",
+            review("uid", &format!(r#""{}""#, escaped(1 << 20))),
+        ),
+        ("an object that is a text", review("object", &text)),
+        ("metadata that is a text", of_object(&text, "{}")),
+        (
+            "a spec that is a text",
+            review("object", &format!(r#"{{"metadata":{{}},"spec":{text}}}"#)),
+        ),
+        (
+            "annotations",
+            of_object(&format!(r#"{{"name":"a","annotations":{{"a":{text}}}}}"#), "{}"),
+        ),
+        ("a name", of_object(&in_metadata("generateName"), "{}")),
+        ("a time", of_object(&in_metadata("creationTimestamp"), "{}")),
+        ("a status", of_object("{}", &status(7 << 20))),
+        ("a smaller status", of_object("{}", &status(3 << 19))),
+        ("many errors", variables("=", 1000)),
+        ("many long errors", variables(&format!("={}", long(480)), 1000)),
+        (
+            "many escaped errors",
+            variables(&format!("={}", escaped(80)), 1000),
+        ),
+    ]
+}
+
+#[rstest]
+#[case(Hook::Mutate)]
+#[case(Hook::Validate)]
+#[case(Hook::Script)]
+fn strangers_take_no_more_memory_than_a_review_may(#[case] hook: Hook) {
+    ask(hook, &request("CREATE", &job(&spec()), &Value::Null));
+    let mut too_large = Vec::new();
+    for (name, body) in strange_bodies() {
+        let (growth, outcome) = peak_growth(|| {
+            let reviewer = Reviewer::default().with_scripts(Scripts::Reviewed);
+            drop(reviewer.access_review(body.as_bytes()));
+            reviewer.review(hook, body.as_bytes())
+        });
+        let answer = match outcome {
+            Ok((_, answer)) => answer.len(),
+            Err(bad) => bad.sentence().len(),
+        };
+        if growth > budget::REVIEW || answer > budget::ANSWER {
+            too_large.push(format!(
+                "{name}: {} KiB, answer {} KiB",
+                growth / 1024,
+                answer / 1024
+            ));
+        }
+    }
+    assert!(too_large.is_empty(), "{too_large:#?}");
+}
