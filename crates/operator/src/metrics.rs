@@ -322,10 +322,14 @@ impl Metrics {
         }
         let labels = CauseLabels { cause };
         if let Some(seconds) = drain.seconds {
-            self.drain_seconds.get_or_create(&labels).observe(as_float(seconds));
+            self.drain_seconds
+                .get_or_create(&labels)
+                .observe(as_float(seconds));
         }
         if let Some(steps) = drain.steps_lost {
-            self.drain_steps_lost.get_or_create(&labels).observe(as_float(steps));
+            self.drain_steps_lost
+                .get_or_create(&labels)
+                .observe(as_float(steps));
         }
     }
 

@@ -865,7 +865,7 @@ fn no_more_leave_at_once_than_make_a_valid_size() {
     world.cordon("e");
     world.reconcile();
     assert_eq!(
-        (told(&world), pods(&world)),
+        (told(&world), world.staying()),
         (
             String::new(),
             "master-0 worker-0 worker-1 worker-2 worker-3 worker-4".to_owned()
@@ -879,7 +879,7 @@ fn no_more_leave_at_once_than_make_a_valid_size() {
     world.reconcile_for_a_second();
     world.settle();
     assert_eq!(
-        (pods(&world).as_str(), world.phase()),
+        (world.staying().as_str(), world.phase()),
         ("master-0 worker-0 worker-1 worker-2 worker-4", Some(Running))
     );
 }
@@ -893,7 +893,7 @@ fn what_a_drain_has_cost_is_counted_though_others_still_join() {
     world.report_drain("mnist-worker-1", DrainState::CheckpointDone);
     world.succeed("mnist-worker-1");
     world.reconcile_for_a_second();
-    assert_eq!(step(&world), Some(ScalingStep::Joining));
+    assert_eq!(world.scaling_step(), Some(ScalingStep::Joining));
     let expected = DrainSummary {
         cause: DrainCause::Disruption,
         seconds: Some(7),

@@ -156,10 +156,10 @@ pub async fn crash_everywhere(client: &Client, start: &Start, scenario: &dyn Sce
             }
             let last = first + AT_ONCE as u64;
             let runs = (first..last).map(|n| harness.crash(n, when, &expected));
-            let crashed = join_all(runs).await.into_iter().collect::<Result<Vec<bool>>>()?;
-            let crashes = crashed.iter().filter(|crashed| **crashed).count();
+            let has_crashed = join_all(runs).await.into_iter().collect::<Result<Vec<bool>>>()?;
+            let crashes = has_crashed.iter().filter(|crashed| **crashed).count();
             report.crashes += crashes as u64;
-            if crashes < crashed.len() {
+            if crashes < has_crashed.len() {
                 break;
             }
         }
