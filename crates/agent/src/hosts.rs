@@ -41,9 +41,9 @@ Environment:
   TRAINYARD_OBSERVER, TRAINYARD_AUTHORITY, TRAINYARD_NAMESPACE, TRAINYARD_JOB, TRAINYARD_TOKEN_FILE
                         As for `trainyard-agent wait`
 
-A list has a host from when its pod is first ready until it is told to leave, or its role does not have it any more, also
-while a pod that ended is being replaced. What discover_hosts.sh prints are the hosts whose pods are ready now; those that
-come at about the same time are printed together.
+A list has a host from when its pod is first ready until it is told to leave, or its role does not have it any more,
+also while a pod that ended is being replaced. What discover_hosts.sh prints are the hosts whose pods are ready now;
+those that come at about the same time are printed together.
 
 Exit codes: 0 ended by a signal, 1 a list can't be written, 2 a variable is missing or makes no sense.
 ";

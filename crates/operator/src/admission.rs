@@ -194,7 +194,9 @@ async fn read(body: Body, room: &mut BodyRoom<'_>) -> Result<Vec<u8>, (StatusCod
             Ok(frame) => {
                 let data = frame.into_data().unwrap_or_default();
                 room.take(data.len()).await;
-                read.reserve_exact(data.len().max(read.len() / 4));
+                if read.capacity() - read.len() < data.len() {
+                    read.reserve_exact(data.len().max(read.len() / 4));
+                }
                 read.extend_from_slice(&data);
             }
             Err(error) if error.is::<LengthLimitError>() => {

@@ -47,8 +47,8 @@ command. SIGTERM, SIGINT and SIGHUP are passed to the process group of the comma
 way, the command gets SIGTERM, and after 2 s SIGKILL.
 
 A host that is not known yet, takes no connections, or is of another job or attempt, is tried again for 30 s; if the
-Kubernetes API says that this pod may not run commands there, for 10 s. A host that falls silent is given up after 4 s, or
-as the environment says.
+Kubernetes API says that this pod may not run commands there, for 10 s. A host that falls silent is given up after 4 s,
+or as the environment says.
 
 Environment:
   TRAINYARD_IDENTITY    The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]

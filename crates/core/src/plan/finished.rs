@@ -20,8 +20,10 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
 
     let deleted_at = run.ttl_seconds_after_finished.and_then(|ttl| after(ended, ttl));
     if deleted_at.is_some_and(|at| at <= view.now) {
+        // A finalizer may keep it for long.
+        let withdrawal = exec_right::withdrawal(view);
         return Plan {
-            at_once: vec![Action::DeleteJob],
+            at_once: withdrawal.into_iter().chain([Action::DeleteJob]).collect(),
             ..Plan::default()
         };
     }
