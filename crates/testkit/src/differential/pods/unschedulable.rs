@@ -22,7 +22,7 @@ pub(super) fn pods() -> Vec<SmallPod> {
     let pods = [
         asks("too-many-processors", json!({"cpu": "1000"})),
         asks("too-much-of-all", json!({"cpu": "1000", "memory": "1000Ti"})),
-        asks("no-such-resource", json!({"nvidia.com/gpu": "1"})),
+        asks("no-such-resource", json!({"example.org/absent": "1"})),
         wants("no-such-node", json!({"nodeSelector": {"absent": "yes"}})),
         wants(
             "no-such-affinity",
