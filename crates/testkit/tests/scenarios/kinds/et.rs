@@ -18,14 +18,13 @@ const SCALE_IN: &str = "scalein.kai.alibabacloud.com";
 const SCALE_OUT: &str = "scaleout.kai.alibabacloud.com";
 
 /// Waits until the job has had these numbers of workers one after the other, as horovodrun would
-/// ask and in both files.
+/// ask, and prints what both files have been.
 const LAUNCHER: &str = "\
-sizes() { echo $(/etc/edl/discover_hosts.sh | wc -l) $(wc -l </etc/edl/hostfile) $(wc -l </job/hostfile); }
+files() { echo edl: $(cat /etc/edl/hostfile) job: $(cat /job/hostfile); }
+(while sleep 0.1; do now=$(files); [ \"$now\" = \"$last\" ] || echo \"$now\"; last=$now; done) &
 for wanted in $SIZES; do
-  until [ \"$(sizes)\" = \"$wanted $wanted $wanted\" ]; do sleep 0.2; done
+  until [ \"$(/etc/edl/discover_hosts.sh | wc -l)\" = $wanted ]; do sleep 0.2; done
   echo $wanted: $(/etc/edl/discover_hosts.sh)
-  echo $wanted edl: $(cat /etc/edl/hostfile)
-  echo $wanted job: $(cat /job/hostfile)
 done
 ";
 
@@ -120,6 +119,7 @@ pub fn et_operators_walk_through() {
     let workers = lab.get("pods -l training-job-name=train,training-job-role=worker");
     assert_eq!(names(&workers), ["train-worker-0", "train-worker-1"]);
 
+    wait_until_seen(&lab, 2);
     ask(
         &lab,
         "ScaleOut",
@@ -142,6 +142,7 @@ pub fn et_operators_walk_through() {
         "it goes with its job"
     );
 
+    wait_until_seen(&lab, 4);
     ask(
         &lab,
         "ScaleIn",
@@ -161,6 +162,7 @@ pub fn et_operators_walk_through() {
             Err(status.to_string())
         }
     });
+    wait_until_seen(&lab, 3);
     ask(
         &lab,
         "ScaleIn",
@@ -186,8 +188,8 @@ pub fn et_operators_walk_through() {
     // One has left between the others, and no list has it.
     for line in [
         "3: train-worker-0:1 train-worker-2:1 train-worker-3:1",
-        "3 edl: train-worker-0:1 train-worker-2:1 train-worker-3:1",
-        "3 job: train-worker-0 slots=1 train-worker-2 slots=1 train-worker-3 slots=1",
+        "edl: train-worker-0:1 train-worker-2:1 train-worker-3:1 \
+         job: train-worker-0 slots=1 train-worker-2 slots=1 train-worker-3 slots=1",
     ] {
         assert!(log.lines().any(|known| known == line), "{line}\n{log}");
     }
@@ -255,6 +257,17 @@ const FAILS_ONCE: &str = "\
 trap 'exit 0' TERM
 while true; do sleep 0.2; done
 ";
+
+/// Waits until the launcher has seen that the job has so many workers. The next change would hide
+/// it.
+fn wait_until_seen(lab: &Lab, workers: u32) {
+    let line = format!("{workers}: ");
+    lab.until(&format!("the launcher sees {workers} workers"), || {
+        let log = lab.logs("train-launcher");
+        let is_so = log.lines().any(|known| known.starts_with(&line));
+        is_so.then_some(()).ok_or(log)
+    });
+}
 
 /// The names and UIDs of the pods of the job.
 fn uids(lab: &Lab) -> Vec<(String, String)> {
